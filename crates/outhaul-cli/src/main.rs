@@ -1,0 +1,2 @@
+//! The outhaul binary.
+fn main() {}

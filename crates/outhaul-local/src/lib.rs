@@ -1,0 +1,1 @@
+//! Private PostgreSQL servers, a proxy and child processes.

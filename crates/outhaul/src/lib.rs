@@ -1,0 +1,1 @@
+//! Durable asynchronous work inside PostgreSQL.
