@@ -1,0 +1,38 @@
+-- enqueue: one job, in the caller's transaction.
+-- Parameters: the job's columns. A run_at in the past means now; notify => false leaves out the wake-up.
+-- Returns the id of the job: the caller's (or a new one), or, when the idempotency key is in use, that
+-- of the job which has it. Another payload under the same key raises OH002.
+-- Index: job_keys_pkey. Locks: the key's row, against a concurrent caller with the same key, until commit.
+create or replace function enqueue(
+  queue text, job_type text, payload jsonb default '{}', id uuid default null, idempotency_key text default null,
+  organization_id uuid default null, priority integer default 0, run_at timestamptz default null,
+  max_attempts integer default 10, timeout interval default null, traceparent text default null,
+  notify boolean default true
+) returns uuid
+language plpgsql volatile security definer
+set search_path from current
+as $$ /* outhaul:enqueue */
+declare
+  body constant text := enqueue.payload;
+  ok constant boolean := valid(enqueue.queue, enqueue.job_type, octet_length(body), enqueue.idempotency_key,
+    enqueue.priority, enqueue.max_attempts, enqueue.run_at, enqueue.timeout, enqueue.traceparent);
+  t constant timestamptz := clock_timestamp();
+  new_id constant uuid := coalesce(enqueue.id, uuid7());
+  found_id uuid;
+  woke boolean;
+begin
+  if enqueue.idempotency_key is not null then
+    found_id := take_key(new_id, enqueue.organization_id, enqueue.job_type, enqueue.idempotency_key, body);
+    if found_id <> new_id then
+      return found_id;
+    end if;
+  end if;
+  insert into jobs (id, queue, job_type, payload, organization_id, idempotency_key, priority, run_at, created_at,
+                    max_attempts, timeout, traceparent)
+  values (new_id, enqueue.queue, enqueue.job_type, enqueue.payload, enqueue.organization_id, enqueue.idempotency_key,
+          enqueue.priority, greatest(enqueue.run_at, t), t, enqueue.max_attempts, enqueue.timeout, enqueue.traceparent);
+  if enqueue.notify then
+    woke := wake(t);
+  end if;
+  return new_id;
+end $$;

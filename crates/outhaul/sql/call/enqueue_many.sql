@@ -1,0 +1,92 @@
+-- enqueue_many: any number of jobs of one queue and type, in the caller's transaction, all or none.
+-- Parameters: ids and payloads, one each per job; idempotency_keys, organization_ids, run_ats, if given,
+-- likewise (NULL elements mean none); the rest holds for all.
+-- Returns the ids in the order given: where a key was in use, that of the job which has it.
+-- Index: job_keys_pkey. Locks: key rows in the order of (scope, key), so that two overlapping calls wait
+-- for one another instead of deadlocking.
+create or replace function enqueue_many(
+  queue text, job_type text, payloads text[], ids uuid[], idempotency_keys text[] default null,
+  organization_ids uuid[] default null, run_ats timestamptz[] default null, priority integer default 0,
+  max_attempts integer default 10, timeout interval default null, traceparent text default null,
+  notify boolean default true
+) returns uuid[]
+language plpgsql volatile security definer
+set search_path from current
+as $$ /* outhaul:enqueue_many */
+declare
+  n constant integer := cardinality(enqueue_many.ids);
+  t constant timestamptz := clock_timestamp();
+  ok constant boolean := valid(enqueue_many.queue, enqueue_many.job_type, 0, null, enqueue_many.priority,
+    enqueue_many.max_attempts, null, enqueue_many.timeout, enqueue_many.traceparent);
+  result uuid[] := enqueue_many.ids;
+  added uuid[];
+  j record;
+  woke boolean;
+begin
+  if n is null or cardinality(enqueue_many.payloads) is distinct from n
+     or coalesce(cardinality(enqueue_many.idempotency_keys), n) <> n
+     or coalesce(cardinality(enqueue_many.organization_ids), n) <> n
+     or coalesce(cardinality(enqueue_many.run_ats), n) <> n then
+    raise exception using errcode = 'OH001', column = 'ids',
+      message = 'the arrays of enqueue_many differ in length', hint = 'Give one element per job in each array.';
+  end if;
+
+  if enqueue_many.idempotency_keys is null then
+    insert into jobs (id, queue, job_type, payload, organization_id, priority, run_at, created_at,
+                      max_attempts, timeout, traceparent)
+    select u.id, enqueue_many.queue, enqueue_many.job_type, u.payload, u.organization_id, enqueue_many.priority,
+           greatest(u.run_at, t), t, enqueue_many.max_attempts, enqueue_many.timeout, enqueue_many.traceparent
+      from (select a.id, a.body::jsonb as payload, a.organization_id, a.run_at
+              from unnest(enqueue_many.ids, enqueue_many.payloads, enqueue_many.organization_ids, enqueue_many.run_ats)
+                   as a(id, body, organization_id, run_at)) u
+           -- valid() runs for a row only when the cheap test fails, to raise its error.
+     where (octet_length(u.payload::text) <= 262144 and u.run_at is null)
+        or valid(enqueue_many.queue, enqueue_many.job_type, octet_length(u.payload::text), null, 0, 1, u.run_at, null, null);
+  else
+    with r as materialized (
+      select a.id, a.body::jsonb as payload, a.key, a.organization_id, a.run_at,
+             coalesce(a.organization_id, '00000000-0000-0000-0000-000000000000') as scope
+        from unnest(enqueue_many.ids, enqueue_many.payloads, enqueue_many.idempotency_keys,
+                    enqueue_many.organization_ids, enqueue_many.run_ats)
+             as a(id, body, key, organization_id, run_at)
+    ), k as (
+      insert into job_keys (scope, kind, key, job_id, digest)
+      select r.scope, enqueue_many.job_type, r.key, r.id, hashtextextended(r.payload::text, 0)
+        from r where r.key is not null
+       order by r.scope, r.key
+      on conflict do nothing
+      returning job_id
+    ), i as (
+      insert into jobs (id, queue, job_type, payload, organization_id, idempotency_key, priority, run_at, created_at,
+                        max_attempts, timeout, traceparent)
+      select r.id, enqueue_many.queue, enqueue_many.job_type, r.payload, r.organization_id, r.key, enqueue_many.priority,
+             greatest(r.run_at, t), t, enqueue_many.max_attempts, enqueue_many.timeout, enqueue_many.traceparent
+        from r left join k on k.job_id = r.id
+       where (r.key is null or k.job_id is not null)
+         and ((octet_length(r.payload::text) <= 262144 and r.run_at is null and coalesce(octet_length(r.key), 1) between 1 and 255)
+              or valid(enqueue_many.queue, enqueue_many.job_type, octet_length(r.payload::text), r.key, 0, 1, r.run_at, null, null))
+      returning id
+    )
+    select array_agg(i.id) into added from i;
+    -- Whatever is left has a key that was in use: settle each by itself, with the rules of a single enqueue.
+    if coalesce(cardinality(added), 0) < n then
+      for j in
+        select a.* from unnest(enqueue_many.ids, enqueue_many.payloads, enqueue_many.idempotency_keys,
+                               enqueue_many.organization_ids, enqueue_many.run_ats)
+               with ordinality as a(id, body, key, organization_id, run_at, place)
+          left join unnest(added) d(id) on d.id = a.id
+         where d.id is null
+         order by coalesce(a.organization_id, '00000000-0000-0000-0000-000000000000'), a.key, a.place
+      loop
+        result[j.place] := enqueue(enqueue_many.queue, enqueue_many.job_type, j.body::jsonb, j.id, j.key,
+          j.organization_id, enqueue_many.priority, j.run_at, enqueue_many.max_attempts, enqueue_many.timeout,
+          enqueue_many.traceparent, false);
+      end loop;
+    end if;
+  end if;
+
+  if enqueue_many.notify and n > 0 then
+    woke := wake(t);
+  end if;
+  return result;
+end $$;

@@ -1,0 +1,33 @@
+-- job_insert: what enqueue does, for a plain INSERT INTO jobs: check, register the key, wake.
+-- The functions of this schema run as its owner and have done all this already, so the trigger is
+-- created with WHEN (current_user <> owner). Without roles (migrate --no-roles) there is no such
+-- condition, and a job coming back with its own key is recognised by its id.
+-- ON CONFLICT on the key is not supported with a plain INSERT: use enqueue, which returns the id.
+-- Index: job_keys_pkey. Locks: the key's row until commit.
+create or replace function job_insert() returns trigger
+language plpgsql volatile security definer
+set search_path from current
+as $$ /* outhaul:job_insert */
+declare
+  body constant text := new.payload;
+  ok constant boolean := valid(new.queue, new.job_type, octet_length(body), new.idempotency_key,
+    new.priority::integer, new.max_attempts::integer, new.run_at, new.timeout, new.traceparent);
+  has uuid;
+  woke boolean;
+begin
+  new.run_at := greatest(new.run_at, new.created_at);
+  if new.idempotency_key is not null then
+    begin
+      has := take_key(new.id, new.organization_id, new.job_type, new.idempotency_key, body);
+    exception when sqlstate 'OH002' then
+      has := null;
+    end;
+    if has is distinct from new.id then
+      raise exception using errcode = 'unique_violation', constraint = 'job_keys_pkey', table = 'jobs',
+        message = 'idempotency key is in use' || coalesce(' by job ' || has, ' with another payload'),
+        hint = 'Call enqueue(...), which returns the id of the job that has the key.';
+    end if;
+  end if;
+  woke := wake(clock_timestamp());
+  return new;
+end $$;

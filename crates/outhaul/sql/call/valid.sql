@@ -1,0 +1,60 @@
+-- valid: refuse a job that breaks a limit, with the field named, before anything is stored.
+-- One function for every door: enqueue, enqueue_many and the trigger of plain INSERTs call it.
+-- Parameters: the job's columns; bytes is octet_length of the payload's text form.
+-- Index, locks: none. Returns true, so that a caller evaluates it as an expression and not as a
+-- statement, which would cost about as much as the rest of a small enqueue's checks.
+create or replace function valid(
+  queue text, job_type text, bytes integer, idempotency_key text, priority integer,
+  max_attempts integer, run_at timestamptz, timeout interval, traceparent text
+) returns boolean
+language plpgsql immutable
+as $$ /* outhaul:valid */
+begin
+  if queue is null or queue !~ '^[A-Za-z][A-Za-z0-9_.:-]{0,62}$' then
+    raise exception using errcode = 'OH001', column = 'queue',
+      message = 'queue name is not valid',
+      hint = 'Use 1 to 63 characters: a letter, then letters, digits, and _ . : -';
+  end if;
+  if job_type is null or job_type !~ '^[A-Za-z][A-Za-z0-9_.:-]{0,62}$' then
+    raise exception using errcode = 'OH001', column = 'job_type',
+      message = 'job type is not valid',
+      hint = 'Use 1 to 63 characters: a letter, then letters, digits, and _ . : -';
+  end if;
+  if bytes is null or bytes > 262144 then
+    raise exception using errcode = 'OH001', column = 'payload',
+      message = case when bytes is null then 'payload is missing'
+                     else format('payload has %s bytes, the limit is 262144', bytes) end,
+      hint = 'Store large data elsewhere and pass a reference to it.';
+  end if;
+  if idempotency_key is not null and octet_length(idempotency_key) not between 1 and 255 then
+    raise exception using errcode = 'OH001', column = 'idempotency_key',
+      message = format('idempotency key has %s bytes', octet_length(idempotency_key)),
+      hint = 'Use 1 to 255 bytes; hash longer keys.';
+  end if;
+  if priority is null or priority not between -10 and 10 then
+    raise exception using errcode = 'OH001', column = 'priority',
+      message = format('priority %s is out of range', priority),
+      hint = 'Use -10 to 10; larger runs sooner.';
+  end if;
+  if max_attempts is null or max_attempts not between 1 and 1000 then
+    raise exception using errcode = 'OH001', column = 'max_attempts',
+      message = format('max_attempts %s is out of range', max_attempts),
+      hint = 'Use 1 to 1000.';
+  end if;
+  if run_at is not null and not (run_at > timestamptz '1970-01-01 00:00:00+00' and run_at < timestamptz '2200-01-01 00:00:00+00') then
+    raise exception using errcode = 'OH001', column = 'run_at',
+      message = 'run_at is out of range',
+      hint = 'Use a time between the years 1970 and 2200; a time in the past means now.';
+  end if;
+  if timeout is not null and not (timeout >= interval '1 millisecond' and timeout <= interval '24 hours') then
+    raise exception using errcode = 'OH001', column = 'timeout',
+      message = 'timeout is out of range',
+      hint = 'Use 1 millisecond to 24 hours.';
+  end if;
+  if traceparent is not null and traceparent !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' then
+    raise exception using errcode = 'OH001', column = 'traceparent',
+      message = 'traceparent is not valid',
+      hint = 'Use the form of W3C Trace Context: version-traceid-parentid-flags in lower-case hexadecimal.';
+  end if;
+  return true;
+end $$;

@@ -1,0 +1,78 @@
+-- claim: lease up to n due jobs of one queue, best lane first, oldest due first within a lane.
+-- Parameters: queue; n; worker, the caller's id; lease, its length; priorities, shares and run_ats,
+-- parallel arrays of the caller's scan floors (a lane is scanned from its floor on); each, the most
+-- from one lane; discover, true to look for lanes the caller does not know, which are scanned from
+-- their beginning. Without floors the lanes are always looked for.
+-- Returns the claimed jobs in no promised order; run_at with priority and share is what the caller
+-- needs for its next floor; history is what the queue keeps of completed jobs.
+-- Index: jobs_claim, then by ctid. Locks: NO KEY UPDATE on the claimed rows, in index order, skipping
+-- those locked by others. FOR UPDATE would also skip jobs whose row is referenced just then.
+-- The CTE is materialized: as an IN (... LIMIT n) the subquery may run again and again and lease more than n.
+create or replace function claim(
+  queue text, n integer, worker uuid, lease interval, priorities smallint[] default null,
+  shares integer[] default null, run_ats timestamptz[] default null, each integer default null,
+  discover boolean default false, skip_types text[] default '{}'
+) returns table (
+  id uuid, lease_token uuid, job_type text, payload text, attempts integer, claim_no integer, max_attempts integer,
+  priority smallint, share integer, run_at timestamptz, created_at timestamptz, organization_id uuid,
+  timeout_ms bigint, traceparent text, history text
+)
+language plpgsql volatile security definer
+set search_path from current
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_bitmapscan = off set enable_material = off set jit = off
+as $$ /* outhaul:claim */
+#variable_conflict use_column
+declare
+  token constant uuid := gen_random_uuid();
+  keeps text := 'row';
+  paused timestamptz;
+  top smallint;
+begin
+  if claim.n is null or claim.n not between 1 and 10000 or claim.lease is null
+     or claim.lease not between interval '1 second' and interval '24 hours' or claim.worker is null then
+    raise exception using errcode = 'OH001', column = 'n',
+      message = 'claim needs a worker, n of 1 to 10000 and a lease of 1 second to 24 hours';
+  end if;
+  select q.history, q.paused_at into keeps, paused from queues q where q.name = claim.queue;
+  if paused is not null then
+    return;
+  end if;
+  keeps := coalesce(keeps, 'row');
+  if claim.priorities is not null and not claim.discover then
+    -- One probe above the best lane known, so that a new and more urgent one is not overlooked.
+    select j.priority into top from jobs j
+     where j.queue = claim.queue and not j.held
+       and j.priority > coalesce(claim.priorities[1], -32768)
+     order by j.priority desc limit 1;
+    claim.discover := found;
+  end if;
+  if claim.priorities is null or claim.discover then
+    select array_agg(l.priority order by l.priority desc, l.share), array_agg(l.share order by l.priority desc, l.share),
+           array_agg(coalesce(f.r, '-infinity') order by l.priority desc, l.share)
+      into claim.priorities, claim.shares, claim.run_ats
+      from lanes(claim.queue) l
+      left join unnest(claim.priorities, claim.shares, claim.run_ats) f(p, s, r) on f.p = l.priority and f.s = l.share;
+  end if;
+  return query
+    with c as materialized (
+      select x.ct
+        from unnest(claim.priorities, claim.shares, claim.run_ats) with ordinality f(p, s, r, o)
+       cross join lateral (
+          select j.ctid as ct from jobs j
+           where j.queue = claim.queue and not j.held and j.priority = f.p and j.share = f.s
+             and j.run_at >= f.r and j.run_at <= statement_timestamp()
+             and j.lease_until = '-infinity' and not (j.job_type = any (claim.skip_types))
+           order by j.run_at, j.id
+           limit coalesce(claim.each, claim.n)
+             for no key update skip locked) x
+       limit claim.n
+    )
+    update jobs j
+       set lease_until = clock_timestamp() + claim.lease, locked_at = clock_timestamp(), lease_token = token,
+           locked_by = claim.worker, status = 'leased', attempts = j.attempts + 1, claim_no = j.claim_no + 1
+      from c where j.ctid = c.ct
+    returning j.id, token, j.job_type, j.payload::text, j.attempts, j.claim_no, j.max_attempts::integer,
+              j.priority, j.share, j.run_at, j.created_at, j.organization_id,
+              (date_part('epoch', j.timeout) * 1000)::bigint, j.traceparent, keeps;
+end $$;

@@ -1,0 +1,42 @@
+-- grants: who may call what, for the five roles; run at the end of every migration.
+-- Nothing is granted to PUBLIC. A producer may also INSERT INTO jobs, but not into the columns of the lease.
+-- The table of rights is here and nowhere else; a test compares it with the catalogue.
+do $$ /* outhaul:grants */
+declare
+  s constant text := quote_ident(current_schema());
+  r record;
+begin
+  execute 'revoke all on all functions in schema ' || s || ' from public';
+  execute 'revoke all on all tables in schema ' || s || ' from public';
+  execute 'alter default privileges in schema ' || s || ' revoke execute on functions from public';
+  if current_setting('outhaul.roles') <> 'on' then
+    return;
+  end if;
+  execute 'grant usage on schema ' || s || ' to outhaul_producer, outhaul_worker, outhaul_observer, outhaul_operator';
+  execute 'grant insert (id, organization_id, queue, job_type, payload, idempotency_key, priority, run_at, max_attempts,
+    timeout, traceparent) on jobs to outhaul_producer';
+  execute 'grant usage on type job_status, end_status to outhaul_producer, outhaul_operator';
+  execute 'grant select on all_jobs to outhaul_operator';
+  for r in
+    select p.oid::regprocedure as f, g.role
+      from pg_proc p
+      join (values
+        ('enqueue', 'producer'), ('enqueue_many', 'producer'), ('cancel', 'producer'),
+        ('claim', 'worker'), ('next_due', 'worker'), ('floors', 'worker'), ('publish_floors', 'worker'),
+        ('complete', 'worker'), ('complete_in', 'worker'), ('fail', 'worker'), ('snooze', 'worker'),
+        ('renew', 'worker'), ('expired', 'worker'), ('take_sweep', 'worker'),
+        ('worker_beat', 'worker'), ('worker_gone', 'worker'), ('remove_expired', 'worker'),
+        ('upkeep_due', 'worker'), ('upkeep_report', 'worker'), ('partitions', 'worker'),
+        ('schema_state', 'producer'), ('schema_state', 'worker'), ('schema_state', 'observer'), ('schema_state', 'operator'),
+        ('show_queues', 'worker'), ('show_notifications', 'worker'),
+        ('show_queues', 'observer'), ('show_jobs', 'observer'), ('show_job', 'observer'), ('show_attempts', 'observer'),
+        ('show_workers', 'observer'), ('show_upkeep', 'observer'), ('show_notifications', 'observer'), ('show_audit', 'observer'),
+        ('show_payload', 'operator'), ('audit_verify', 'observer'),
+        ('operator_cancel', 'operator'), ('operator_retry', 'operator'), ('operator_pause', 'operator'),
+        ('operator_history', 'operator')
+      ) g(name, role) on g.name = p.proname
+     where p.pronamespace = current_schema()::regnamespace
+  loop
+    execute format('grant execute on function %s to outhaul_%s', r.f, r.role);
+  end loop;
+end $$;

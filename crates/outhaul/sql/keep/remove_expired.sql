@@ -1,0 +1,34 @@
+-- remove_expired: retention of what is not partitioned: keys past their time, dead letters past theirs,
+-- registrations of workers that have been silent for a day.
+-- Parameters: n, the most rows of each kind in one call. Returns the rows removed of each kind.
+-- Index: job_keys_expiry, jobs_dead_died. Locks: the removed rows, skipping locked ones.
+create or replace function remove_expired(n integer) returns table (keys bigint, dead bigint, workers bigint)
+language plpgsql volatile security definer
+set search_path from current
+as $$ /* outhaul:remove_expired */
+#variable_conflict use_column
+begin
+  with c as materialized (
+    select k.ctid as ct from job_keys k
+     where k.expires_at < statement_timestamp() order by k.expires_at limit remove_expired.n for update skip locked
+  ), d as (
+    delete from job_keys k using c where k.ctid = c.ct returning 1
+  ) select count(*) from d into keys;
+  with c as materialized (
+    select x.ctid as ct from jobs_dead x
+     where x.died_at < statement_timestamp() - make_interval(secs => setting_seconds('dead_retention_seconds'))
+     order by x.died_at limit remove_expired.n for update skip locked
+  ), d as (
+    delete from jobs_dead x using c where x.ctid = c.ct
+    returning x.id, x.organization_id, x.job_type, x.idempotency_key
+  ), k as (
+    update job_keys k set expires_at = clock_timestamp() + make_interval(secs => setting_seconds('key_retention_seconds'))
+      from d where d.idempotency_key is not null
+       and k.scope = coalesce(d.organization_id, '00000000-0000-0000-0000-000000000000')
+       and k.kind = d.job_type and k.key = d.idempotency_key and k.job_id = d.id
+  ) select count(*) from d into dead;
+  with d as (
+    delete from workers w where w.heartbeat_at < statement_timestamp() - interval '1 day' returning 1
+  ) select count(*) from d into workers;
+  return next;
+end $$;

@@ -1,0 +1,35 @@
+-- renew: prolong the leases that a worker holds, in one statement.
+-- A row locked by somebody else is skipped and not waited for: it is most likely being settled by the
+-- handler's own open transaction, and waiting would hold up the renewal of all the others.
+-- Parameters: ids and lease_tokens, parallel; lease, counted from now.
+-- Returns only the ids whose lease is lost: the job ended, was cancelled, or was leased anew.
+-- Index: jobs_pkey, then by ctid. Locks: NO KEY UPDATE in id order, skipping locked rows.
+create or replace function renew(ids uuid[], lease_tokens uuid[], lease interval) returns setof uuid
+language plpgsql volatile security definer
+set search_path from current
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_bitmapscan = off set enable_material = off set jit = off
+as $$ /* outhaul:renew */
+#variable_conflict use_column
+declare
+  renewed uuid[];
+begin
+  if renew.lease is null or renew.lease not between interval '1 second' and interval '24 hours' then
+    raise exception using errcode = 'OH001', column = 'lease', message = 'a lease lasts 1 second to 24 hours';
+  end if;
+  with l as materialized (
+    select j.ctid as ct from unnest(renew.ids, renew.lease_tokens) u(i, k)
+      join jobs j on j.id = u.i and j.lease_token = u.k
+     order by j.id
+       for no key update of j skip locked
+  ), r as (
+    update jobs j set lease_until = clock_timestamp() + renew.lease from l where j.ctid = l.ct returning j.id
+  )
+  select array_agg(r.id) into renewed from r;
+  if coalesce(cardinality(renewed), 0) < cardinality(renew.ids) then
+    return query
+      select u.i from unnest(renew.ids, renew.lease_tokens) u(i, k)
+       where u.i <> all (coalesce(renewed, '{}'))
+         and not exists (select from jobs j where j.id = u.i and j.lease_token = u.k);
+  end if;
+end $$;

@@ -1,0 +1,12 @@
+-- show_audit: operator actions, newest first. Parameters: before, a number, NULL for the end; n.
+-- Index: audit_log_pkey, backwards. Locks: none.
+create or replace function show_audit(before bigint default null, n integer default 50) returns table (
+  seq bigint, at timestamptz, actor text, action text, object text, details text, reason text
+)
+language sql stable security definer
+set search_path from current
+as $$ /* outhaul:show_audit */
+  select a.seq, a.at, a.actor, a.action, a.object, a.details::text, a.reason from audit_log a
+   where show_audit.before is null or a.seq < show_audit.before
+   order by a.seq desc limit least(greatest(show_audit.n, 1), 1000)
+$$;

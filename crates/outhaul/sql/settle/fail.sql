@@ -1,0 +1,83 @@
+-- fail: settle leased jobs that did not complete, each by its own verdict.
+-- Parameters, parallel and with ids sorted: ids, lease_tokens, claim_nos; verdicts: retry, snooze and
+-- release keep the job (snooze and release give its attempt back), dead_letter and cancel end it;
+-- delays_ms until it is due again; classes, codes and summaries of the failure, already cut to size.
+-- expired_only => true settles a job only while its lease has run out, for the sweep.
+-- Returns a row only for ids not settled by this call: done when this very claim was settled before,
+-- else lost. Lost means that nothing was changed.
+-- Index: jobs_pkey. Locks: the jobs' rows in id order, then their keys' rows.
+create or replace function fail(
+  ids uuid[], lease_tokens uuid[], claim_nos integer[], verdicts text[], delays_ms bigint[],
+  classes text[], codes text[], summaries text[], expired_only boolean default false
+) returns table (id uuid, state text)
+language plpgsql volatile security definer
+set search_path from current
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_bitmapscan = off set enable_material = off set jit = off
+as $$ /* outhaul:fail */
+#variable_conflict use_column
+declare
+  nil constant uuid := '00000000-0000-0000-0000-000000000000';
+  settled uuid[];
+begin
+  if exists (select from unnest(fail.verdicts, fail.delays_ms) u(v, d)
+              where u.v is null or u.v not in ('retry', 'snooze', 'release', 'dead_letter', 'cancel')
+                 or coalesce(u.d, 0) not between 0 and 31536000000) then
+    raise exception using errcode = 'OH001', column = 'verdicts',
+      message = 'fail: a verdict or delay is not valid',
+      hint = 'Verdicts are retry, snooze, release, dead_letter, cancel; delays are 0 to 31536000000 ms.';
+  end if;
+  with l as materialized (
+    select j.ctid as ct, j.id, j.attempts, j.claim_no, j.locked_at, j.locked_by, u.v, u.d, u.class, u.code, u.summary
+      from unnest(fail.ids, fail.lease_tokens, fail.verdicts, fail.delays_ms, fail.classes, fail.codes, fail.summaries)
+           u(i, k, v, d, class, code, summary)
+      join jobs j on j.id = u.i and j.lease_token = u.k
+     where not fail.expired_only or j.lease_until < statement_timestamp()
+     order by j.id
+       for no key update of j
+  ), kept as (
+    update jobs j
+       set status = (case when l.v = 'retry' then 'retrying' else 'pending' end)::job_status,
+           lease_until = '-infinity', lease_token = nil, locked_at = '-infinity', locked_by = nil,
+           attempts = case when l.v = 'retry' then j.attempts else greatest(j.attempts - 1, 0) end,
+           run_at = clock_timestamp() + coalesce(l.d, 0) * interval '1 millisecond',
+           last_error_code = case when l.v = 'release' then j.last_error_code else l.code end,
+           last_error_summary = case when l.v = 'release' then j.last_error_summary else l.summary end
+      from l where j.ctid = l.ct and l.v in ('retry', 'snooze', 'release')
+  ), gone as (
+    delete from jobs j using l where j.ctid = l.ct and l.v in ('dead_letter', 'cancel')
+    returning j.*, l.v, l.class, l.code, l.summary
+  ), dead as (
+    insert into jobs_dead (created_at, run_at, id, organization_id, attempts, claim_no, max_attempts, priority, share,
+        queue, job_type, payload, idempotency_key, timeout, ordering_key, limit_key, rate_key, traceparent,
+        source_event_id, locked_by, last_error_class, last_error_code, last_error_summary)
+    select g.created_at, g.run_at, g.id, g.organization_id, g.attempts, g.claim_no, g.max_attempts, g.priority, g.share,
+           g.queue, g.job_type, g.payload, g.idempotency_key, g.timeout, g.ordering_key, g.limit_key, g.rate_key,
+           g.traceparent, g.source_event_id, g.locked_by, coalesce(g.class, 'unknown'), g.code, g.summary
+      from gone g where g.v = 'dead_letter'
+  ), finished as (
+    insert into jobs_finished (created_at, started_at, id, organization_id, attempts, claim_no, max_attempts, priority,
+                               status, queue, job_type, error_code)
+    select g.created_at, g.locked_at, g.id, g.organization_id, g.attempts, g.claim_no, g.max_attempts, g.priority,
+           'cancelled', g.queue, g.job_type, g.code
+      from gone g where g.v = 'cancel'
+  ), k as (
+    update job_keys k set expires_at = clock_timestamp() + make_interval(secs => setting_seconds('key_retention_seconds'))
+      from gone g where g.v = 'cancel' and g.idempotency_key is not null
+       and k.scope = coalesce(g.organization_id, nil) and k.kind = g.job_type and k.key = g.idempotency_key and k.job_id = g.id
+  ), a as (
+    insert into job_attempts (started_at, job_id, claim_no, attempt, worker_id, outcome, error_class, error_code, error_summary)
+    select l.locked_at, l.id, l.claim_no, l.attempts, l.locked_by,
+           case l.v when 'cancel' then 'cancelled' when 'snooze' then 'snoozed' when 'release' then 'released' else l.v end,
+           coalesce(l.class, 'unknown'), l.code, l.summary
+      from l
+  )
+  select array_agg(l.id) into settled from l;
+  if coalesce(cardinality(settled), 0) < cardinality(fail.ids) then
+    return query
+      select u.i, case when exists (select from job_attempts a where a.job_id = u.i and a.claim_no = u.c)
+                       then 'done' else 'lost' end
+        from unnest(fail.ids, fail.claim_nos) u(i, c)
+       where u.i <> all (coalesce(settled, '{}'));
+  end if;
+end $$;
