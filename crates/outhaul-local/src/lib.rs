@@ -1,1 +1,27 @@
-//! Private PostgreSQL servers, a proxy and child processes.
+//! Private PostgreSQL servers, a PostgreSQL-aware TCP proxy and child processes.
+//!
+//! This crate gives demos, tests, benchmarks and fault studies the outside world they need, on one
+//! machine and without containers:
+//!
+//! * [`Server`] keeps a private server for a person in a data directory and adopts it when it already runs;
+//! * [`Throwaway`] is a direct child that can be killed and restarted, and vanishes with its owner;
+//! * [`TestServer`] is shared by every test of a machine user and hands out template clones;
+//! * [`Pooler`] puts a PgBouncer in front of any of them;
+//! * [`Proxy`] sits between a client and a server, reads the protocol and injects faults at proven points;
+//! * [`Child`] is a process to be stopped, continued and killed.
+//!
+//! It deliberately knows nothing of Outhaul's own tables, and it never touches a server that it did not start.
+//!
+//! Only Unix systems are supported. Servers run as the current user, or as `postgres` (else `nobody`) when
+//! the current user is root, because PostgreSQL refuses root.
+
+mod error;
+mod system;
+
+pub mod server;
+
+pub use error::{Error, Result};
+pub use server::{
+    Installation, Server, ServerOptions, Status, Template, TestDatabase, TestServer, Throwaway,
+    ThrowawayOptions,
+};

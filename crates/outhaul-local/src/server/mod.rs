@@ -1,0 +1,21 @@
+//! Private PostgreSQL servers: persistent, throw-away and shared by tests.
+
+mod cluster;
+mod installation;
+mod persistent;
+mod postmaster;
+mod shared;
+mod sql;
+mod throwaway;
+mod url;
+mod watchdog;
+
+pub use installation::Installation;
+pub use persistent::{Server, ServerOptions, Status};
+pub use shared::{Template, TestDatabase, TestServer};
+pub use throwaway::{Throwaway, ThrowawayOptions};
+
+/// The superuser of every private server.
+pub const SUPERUSER: &str = "outhaul";
+
+pub(crate) use url::Url;
