@@ -101,9 +101,15 @@ impl Error {
     /// The server's message is kept only where it is known to be free of row contents: our own SQLSTATEs
     /// (class `OH`) and errors about connections, rights and limits. Everything else may quote a value
     /// (`invalid input syntax for type json: "…"`), and a payload must not reach a log through an error.
-    pub(crate) fn from_server(sqlstate: &str, message: &str, hint: Option<&str>, field: Option<&str>) -> Error {
+    pub(crate) fn from_server(
+        sqlstate: &str,
+        message: &str,
+        hint: Option<&str>,
+        field: Option<&str>,
+    ) -> Error {
         let kind = kind_of(sqlstate);
-        let own = sqlstate.starts_with("OH") || sqlstate == SqlState::UNIQUE_VIOLATION.code() && hint.is_some();
+        let own =
+            sqlstate.starts_with("OH") || sqlstate == SqlState::UNIQUE_VIOLATION.code() && hint.is_some();
         let message = match kind {
             _ if own => message.to_owned(),
             Kind::InvalidInput => invalid_text(sqlstate).to_owned(),
@@ -267,7 +273,9 @@ fn hint_of(kind: Kind) -> Option<&'static str> {
     Some(match kind {
         Kind::InvalidInput => "Send valid JSON without U+0000 and lone surrogates.",
         Kind::SchemaMissing => "Run `outhaul migrate`, and check the schema name.",
-        Kind::Refused => "Check the user and password, and grant the role it needs (outhaul_producer, _worker, _observer or _operator).",
+        Kind::Refused => {
+            "Check the user and password, and grant the role it needs (outhaul_producer, _worker, _observer or _operator)."
+        }
         Kind::ReadOnly => "Connect to the primary; with several hosts use target_session_attrs=read-write.",
         Kind::StorageFull => "Free space on the database server.",
         Kind::Retryable => "Run the transaction again.",
@@ -285,7 +293,9 @@ impl From<tokio_postgres::Error> for Error {
         // have taken effect, so this is never reported as "not done".
         let kind = if error.is_closed() { Kind::Unavailable } else { Kind::OutcomeUnknown };
         Error::new(kind, "the connection to the database was lost")
-            .with_hint("If a COMMIT was under way it may have taken effect: repeat with the same idempotency key.")
+            .with_hint(
+                "If a COMMIT was under way it may have taken effect: repeat with the same idempotency key.",
+            )
             .with_source(error)
     }
 }

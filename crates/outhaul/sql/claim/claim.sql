@@ -1,8 +1,9 @@
 -- claim: lease up to n due jobs of one queue, best lane first, oldest due first within a lane.
--- Parameters: queue; n; worker, the caller's id; lease, its length; priorities, shares and run_ats,
--- parallel arrays of the caller's scan floors (a lane is scanned from its floor on); each, the most
--- from one lane; discover, true to look for lanes the caller does not know, which are scanned from
--- their beginning. Without floors the lanes are always looked for.
+-- Parameters: queue; n; worker, the caller's id; lease, its length; priorities, shares, run_ats and
+-- behind_ms, parallel arrays of the caller's scan floors: a lane is scanned from run_at on, or where
+-- that is NULL from behind_ms milliseconds before now; each, the most from one lane; discover, true to
+-- look for lanes the caller does not know, which are scanned from their beginning; skip_types, types
+-- that the caller has found it cannot run. Without floors the lanes are always looked for.
 -- Returns the claimed jobs in no promised order; run_at with priority and share is what the caller
 -- needs for its next floor; history is what the queue keeps of completed jobs.
 -- Index: jobs_claim, then by ctid. Locks: NO KEY UPDATE on the claimed rows, in index order, skipping
@@ -10,12 +11,12 @@
 -- The CTE is materialized: as an IN (... LIMIT n) the subquery may run again and again and lease more than n.
 create or replace function claim(
   queue text, n integer, worker uuid, lease interval, priorities smallint[] default null,
-  shares integer[] default null, run_ats timestamptz[] default null, each integer default null,
+  shares integer[] default null, run_ats timestamptz[] default null, behind_ms bigint[] default null, each integer default null,
   discover boolean default false, skip_types text[] default '{}'
 ) returns table (
   id uuid, lease_token uuid, job_type text, payload text, attempts integer, claim_no integer, max_attempts integer,
   priority smallint, share integer, run_at timestamptz, created_at timestamptz, organization_id uuid,
-  timeout_ms bigint, traceparent text, history text
+  timeout_ms bigint, traceparent text, history text, locked_at timestamptz
 )
 language plpgsql volatile security definer
 set search_path from current
@@ -49,15 +50,18 @@ begin
   end if;
   if claim.priorities is null or claim.discover then
     select array_agg(l.priority order by l.priority desc, l.share), array_agg(l.share order by l.priority desc, l.share),
-           array_agg(coalesce(f.r, '-infinity') order by l.priority desc, l.share)
-      into claim.priorities, claim.shares, claim.run_ats
+           array_agg(f.r order by l.priority desc, l.share), array_agg(f.b order by l.priority desc, l.share)
+      into claim.priorities, claim.shares, claim.run_ats, claim.behind_ms
       from lanes(claim.queue) l
-      left join unnest(claim.priorities, claim.shares, claim.run_ats) f(p, s, r) on f.p = l.priority and f.s = l.share;
+      left join unnest(claim.priorities, claim.shares, claim.run_ats, claim.behind_ms) f(p, s, r, b)
+        on f.p = l.priority and f.s = l.share;
   end if;
   return query
     with c as materialized (
       select x.ct
-        from unnest(claim.priorities, claim.shares, claim.run_ats) with ordinality f(p, s, r, o)
+        from (select u.p, u.s, u.o,
+                     coalesce(u.r, statement_timestamp() - u.b * interval '1 millisecond', '-infinity') as r
+                from unnest(claim.priorities, claim.shares, claim.run_ats, claim.behind_ms) with ordinality u(p, s, r, b, o)) f
        cross join lateral (
           select j.ctid as ct from jobs j
            where j.queue = claim.queue and not j.held and j.priority = f.p and j.share = f.s
@@ -74,5 +78,5 @@ begin
       from c where j.ctid = c.ct
     returning j.id, token, j.job_type, j.payload::text, j.attempts, j.claim_no, j.max_attempts::integer,
               j.priority, j.share, j.run_at, j.created_at, j.organization_id,
-              (date_part('epoch', j.timeout) * 1000)::bigint, j.traceparent, keeps;
+              (date_part('epoch', j.timeout) * 1000)::bigint, j.traceparent, keeps, j.locked_at;
 end $$;

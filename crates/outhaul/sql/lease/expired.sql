@@ -1,11 +1,12 @@
 -- expired: jobs of a queue whose lease has run out, for the sweep to settle with fail(expired_only => true).
 -- Every leased row lies at or below the floor that its claimer reached, so a sweep ends at the caller's
 -- floors; with uptos NULL it goes on to now and also finds what a dead process claimed ahead of them.
--- Parameters: queue; n, the most rows; priorities, shares and uptos, parallel, or NULL.
+-- Parameters: queue; n, the most rows; priorities, shares, uptos and behind_ms, parallel floors as for
+-- claim, or NULL.
 -- Index: jobs_claim. Locks: none; the settling statement checks token and time again.
 create or replace function expired(
   queue text, n integer, priorities smallint[] default null, shares integer[] default null,
-  uptos timestamptz[] default null
+  uptos timestamptz[] default null, behind_ms bigint[] default null
 ) returns table (
   id uuid, lease_token uuid, claim_no integer, attempts integer, max_attempts integer, job_type text,
   locked_by uuid, overdue_ms bigint
@@ -19,13 +20,14 @@ as $$ /* outhaul:expired */
 begin
   return query
     select x.* from lanes(expired.queue) l
-      left join unnest(expired.priorities, expired.shares, expired.uptos) f(p, s, r) on f.p = l.priority and f.s = l.share
+      left join unnest(expired.priorities, expired.shares, expired.uptos, expired.behind_ms) f(p, s, r, b) on f.p = l.priority and f.s = l.share
      cross join lateral (
         select j.id, j.lease_token, j.claim_no, j.attempts, j.max_attempts::integer, j.job_type, j.locked_by,
                (date_part('epoch', statement_timestamp() - j.lease_until) * 1000)::bigint
           from jobs j
          where j.queue = expired.queue and not j.held and j.priority = l.priority and j.share = l.share
-           and j.run_at <= case when expired.uptos is null then statement_timestamp() else f.r end
+           and j.run_at <= case when expired.priorities is null then statement_timestamp()
+                              else coalesce(f.r, statement_timestamp() - f.b * interval '1 millisecond') end
            and j.lease_until > '-infinity' and j.lease_until < statement_timestamp()
          order by j.run_at
          limit expired.n) x

@@ -2,9 +2,11 @@
 -- A row locked by somebody else is skipped and not waited for: it is most likely being settled by the
 -- handler's own open transaction, and waiting would hold up the renewal of all the others.
 -- Parameters: ids and lease_tokens, parallel; lease, counted from now.
--- Returns only the ids whose lease is lost: the job ended, was cancelled, or was leased anew.
+-- Returns only ids that were not renewed: lost when the job ended, was cancelled or was leased anew, locked
+-- when its row was skipped and the lease still stands.
 -- Index: jobs_pkey, then by ctid. Locks: NO KEY UPDATE in id order, skipping locked rows.
-create or replace function renew(ids uuid[], lease_tokens uuid[], lease interval) returns setof uuid
+create or replace function renew(ids uuid[], lease_tokens uuid[], lease interval)
+returns table (id uuid, state text)
 language plpgsql volatile security definer
 set search_path from current
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -28,8 +30,9 @@ begin
   select array_agg(r.id) into renewed from r;
   if coalesce(cardinality(renewed), 0) < cardinality(renew.ids) then
     return query
-      select u.i from unnest(renew.ids, renew.lease_tokens) u(i, k)
-       where u.i <> all (coalesce(renewed, '{}'))
-         and not exists (select from jobs j where j.id = u.i and j.lease_token = u.k);
+      select u.i, case when exists (select from jobs j where j.id = u.i and j.lease_token = u.k)
+                       then 'locked' else 'lost' end
+        from unnest(renew.ids, renew.lease_tokens) u(i, k)
+       where u.i <> all (coalesce(renewed, '{}'));
   end if;
 end $$;

@@ -1,0 +1,205 @@
+//! What this process holds: claimed jobs, from the claim to the acknowledged settlement.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use super::handle::Registered;
+
+/// What stays of a completed job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum History {
+    None,
+    Row,
+    Payload,
+}
+
+impl History {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            History::None => "none",
+            History::Row => "row",
+            History::Payload => "payload",
+        }
+    }
+
+    pub(crate) fn parse(text: &str) -> History {
+        match text {
+            "none" => History::None,
+            "payload" => History::Payload,
+            _ => History::Row,
+        }
+    }
+}
+
+/// Why a handler is asked to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Stop {
+    /// The lease is gone, or may be: the job was cancelled, or another worker may run it.
+    LeaseLost = 1,
+    /// The handler's time is over.
+    TimedOut = 2,
+    /// The worker shuts down and the drain limit has passed; the job is given back without spending an attempt.
+    Draining = 3,
+}
+
+/// One claimed job.
+pub(crate) struct Held {
+    pub(crate) id: Uuid,
+    pub(crate) token: Uuid,
+    pub(crate) claim_no: i32,
+    pub(crate) attempts: i32,
+    pub(crate) max_attempts: i32,
+    pub(crate) registered: Arc<Registered>,
+    pub(crate) payload: String,
+    pub(crate) organization: Option<Uuid>,
+    pub(crate) run_at: Timestamp,
+    pub(crate) created_at: Timestamp,
+    pub(crate) timeout: Duration,
+    pub(crate) traceparent: Option<String>,
+    pub(crate) history: History,
+    /// The process's own zero; `since` counts from it.
+    epoch: Instant,
+    /// Microseconds from `epoch` to the instant before the claim or the last good renewal was sent.
+    since: AtomicU64,
+    stop: AtomicU8,
+    stopped: Notify,
+    /// 1 when the handler has called `complete_in` with success.
+    pub(crate) completed_in: AtomicU8,
+}
+
+/// What a claimed row says, for [`Held::new`].
+pub(crate) struct Claimed {
+    pub(crate) id: Uuid,
+    pub(crate) token: Uuid,
+    pub(crate) claim_no: i32,
+    pub(crate) attempts: i32,
+    pub(crate) max_attempts: i32,
+    pub(crate) payload: String,
+    pub(crate) organization: Option<Uuid>,
+    pub(crate) run_at: Timestamp,
+    pub(crate) created_at: Timestamp,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) traceparent: Option<String>,
+    pub(crate) history: History,
+}
+
+impl Held {
+    /// `epoch` is the process's zero, `sent` the instant before the claim was sent.
+    pub(crate) fn new(
+        row: Claimed,
+        registered: Arc<Registered>,
+        timeout: Duration,
+        epoch: Instant,
+        sent: Instant,
+    ) -> Held {
+        Held {
+            id: row.id,
+            token: row.token,
+            claim_no: row.claim_no,
+            attempts: row.attempts,
+            max_attempts: row.max_attempts,
+            registered,
+            payload: row.payload,
+            organization: row.organization,
+            run_at: row.run_at,
+            created_at: row.created_at,
+            timeout: row.timeout.unwrap_or(timeout),
+            traceparent: row.traceparent,
+            history: row.history,
+            epoch,
+            since: AtomicU64::new(micros(sent, epoch)),
+            stop: AtomicU8::new(0),
+            stopped: Notify::new(),
+            completed_in: AtomicU8::new(0),
+        }
+    }
+
+    /// The instant before the lease was last known to begin.
+    pub(crate) fn since(&self) -> Instant {
+        self.epoch + Duration::from_micros(self.since.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn renewed(&self, sent: Instant) {
+        self.since.store(micros(sent, self.epoch), Ordering::Release);
+    }
+
+    /// Asks the handler to stop; the first reason stands.
+    pub(crate) fn stop(&self, why: Stop) {
+        if self.stop.compare_exchange(0, why as u8, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            self.stopped.notify_waiters();
+        }
+    }
+
+    pub(crate) fn stop_reason(&self) -> Option<Stop> {
+        match self.stop.load(Ordering::Acquire) {
+            1 => Some(Stop::LeaseLost),
+            2 => Some(Stop::TimedOut),
+            3 => Some(Stop::Draining),
+            _ => None,
+        }
+    }
+
+    /// Resolves when the handler should stop.
+    pub(crate) async fn stopping(&self) -> Stop {
+        loop {
+            let notified = self.stopped.notified();
+            tokio::pin!(notified);
+            // Registered before the check, so that a stop between the two is not missed.
+            notified.as_mut().enable();
+            if let Some(why) = self.stop_reason() {
+                return why;
+            }
+            notified.await;
+        }
+    }
+}
+
+fn micros(at: Instant, epoch: Instant) -> u64 {
+    at.saturating_duration_since(epoch).as_micros() as u64
+}
+
+/// Everything held, by id: what the pulse renews.
+#[derive(Default)]
+pub(crate) struct Registry(Mutex<HashMap<Uuid, Arc<Held>>>);
+
+impl Registry {
+    pub(crate) fn insert(&self, held: &[Arc<Held>]) {
+        let mut map = self.lock();
+        for held in held {
+            map.insert(held.id, held.clone());
+        }
+    }
+
+    /// Removes claims that are settled. A newer claim of the same job by this process stays.
+    pub(crate) fn remove<'a>(&self, settled: impl Iterator<Item = &'a Arc<Held>>) {
+        let mut map = self.lock();
+        for held in settled {
+            if map.get(&held.id).is_some_and(|kept| kept.token == held.token) {
+                map.remove(&held.id);
+            }
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// All held jobs that `keep` accepts, sorted by id.
+    pub(crate) fn select(&self, keep: impl Fn(&Held) -> bool) -> Vec<Arc<Held>> {
+        let mut found: Vec<_> = self.lock().values().filter(|held| keep(held)).cloned().collect();
+        found.sort_unstable_by_key(|held| held.id);
+        found
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, Arc<Held>>> {
+        // A handler's panic cannot happen under this lock; a poisoned map is still a map.
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}

@@ -1,0 +1,99 @@
+//! Renewal of the leases of everything held, on a thread and a connection of its own.
+//!
+//! The thread has its own small runtime, so that handlers which block every thread of the program's
+//! runtime cannot stop it. Short jobs are never renewed: a lease is left alone until a third of it has passed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::held::{Held, Registry, Stop};
+use super::link::Db;
+use crate::decide::lease::{Care, care, look_every};
+use crate::error::Result;
+use crate::store::statement::RENEW;
+use crate::telemetry;
+
+/// Most leases in one statement.
+const BATCH: usize = 1_000;
+
+pub(crate) struct Pulse {
+    pub(crate) db: Db,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) lease: Duration,
+    /// Cancelled when nothing is held any more, or nothing shall be.
+    pub(crate) stop: CancellationToken,
+}
+
+impl Pulse {
+    pub(crate) async fn run(self) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(look_every(self.lease)) => {}
+                () = self.stop.cancelled() => return,
+            }
+            let now = Instant::now();
+            let due = self.registry.select(|held| care(held.since(), now, self.lease) != Care::Keep);
+            for batch in due.chunks(BATCH) {
+                tokio::select! {
+                    () = self.beat(batch) => {}
+                    () = self.stop.cancelled() => return,
+                }
+            }
+        }
+    }
+
+    async fn beat(&self, batch: &[Arc<Held>]) {
+        let sent = Instant::now();
+        match self.renew(batch).await {
+            Ok(()) => metrics::histogram!(telemetry::BATCH_DB, "phase" => "renew").record(sent.elapsed()),
+            Err(error) => tracing::warn!(%error, jobs = batch.len(), "leases could not be renewed"),
+        }
+        // Whatever is still old now may have been leased to somebody else.
+        let now = Instant::now();
+        for held in batch {
+            if care(held.since(), now, self.lease) == Care::PresumeLost {
+                held.stop(Stop::LeaseLost);
+            }
+        }
+    }
+
+    async fn renew(&self, batch: &[Arc<Held>]) -> Result<()> {
+        let ids: Vec<Uuid> = batch.iter().map(|held| held.id).collect();
+        let tokens: Vec<Uuid> = batch.iter().map(|held| held.token).collect();
+        let lease_ms = self.lease.as_millis() as i64;
+        let sent = Instant::now();
+        // An answer that takes longer than this is no better than none: half of the lease would be gone.
+        let patience = (self.lease / 4).max(Duration::from_millis(500));
+        let rows = self.db.rows_within(&RENEW, &[&ids, &tokens, &lease_ms], patience).await?;
+        let mut states =
+            rows.iter().map(|row| (row.get::<_, Uuid>(0), row.get::<_, &str>(1))).collect::<Vec<_>>();
+        states.sort_unstable();
+        for held in batch {
+            let state = states.binary_search_by_key(&held.id, |state| state.0).ok().map(|at| states[at].1);
+            metrics::counter!(telemetry::RENEWALS, "result" => state.map_or("renewed", |s| if s == "lost" { "lost" } else { "locked" }))
+                .increment(1);
+            match state {
+                None => held.renewed(sent),
+                Some("lost") => self.lost(held),
+                // The handler's own transaction is completing it; ask again next time.
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn lost(&self, held: &Arc<Held>) {
+        if held.completed_in.load(std::sync::atomic::Ordering::Acquire) == 1 {
+            // Its row is gone because the handler's transaction has committed.
+            return;
+        }
+        if held.stop_reason().is_none() {
+            metrics::counter!(telemetry::STALE_REPORTS, "report" => "renew").increment(1);
+            tracing::warn!(job_id = %held.id, claim_no = held.claim_no, "the lease is lost, the handler is told to stop");
+        }
+        held.stop(Stop::LeaseLost);
+    }
+}

@@ -1,0 +1,320 @@
+//! THE loop of a source: wait for a reason, claim, hand out, and wait again.
+//!
+//! Two sides share a small state under one lock. The fetching side claims and fills the buffer; runners
+//! take from it, run handlers, and leave the end of each attempt for the settler. A runner is a task that
+//! lives while there is something to run, so a job costs no task of its own.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::handle;
+use super::held::{Held, Registry, Stop};
+use super::settle::{Ended, Inbox};
+use super::source::{Batch, Jobs, Scan};
+use super::wake::{Cause, Waker};
+use crate::decide::pace::{self, Average, Load, Look};
+use crate::decide::verdict::RetryPolicy;
+use crate::model::SchemaName;
+use crate::telemetry;
+
+/// One queue being worked.
+pub(crate) struct Line {
+    pub(crate) jobs: Jobs,
+    pub(crate) schema: SchemaName,
+    pub(crate) policy: RetryPolicy,
+    pub(crate) concurrency: usize,
+    pub(crate) poll: Duration,
+    /// How long a handler that was asked to stop may go on before it is dropped.
+    pub(crate) grace: Duration,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) waker: Arc<Waker>,
+    /// Cancelled when nothing more may be claimed.
+    pub(crate) no_more: CancellationToken,
+    pub(crate) runners: TaskTracker,
+    pub(crate) state: Mutex<State>,
+    pub(crate) room: Notify,
+}
+
+pub(crate) struct State {
+    buffer: VecDeque<Arc<Held>>,
+    running: usize,
+    unsettled: usize,
+    service_time: Average,
+    claim_time: Average,
+}
+
+impl Default for State {
+    fn default() -> State {
+        State {
+            buffer: VecDeque::new(),
+            running: 0,
+            unsettled: 0,
+            // Until something is known, assume handlers slow enough that nothing is claimed ahead.
+            service_time: Average::new(Duration::from_millis(100)),
+            claim_time: Average::new(Duration::from_millis(2)),
+        }
+    }
+}
+
+/// When this line looked last, and what it may do next.
+struct Rounds {
+    near_due: Instant,
+    near_cost: Duration,
+    far_due: Instant,
+    woken: Option<Instant>,
+    cause: Cause,
+}
+
+impl Line {
+    /// Works the queue until `no_more` is cancelled. What is still buffered then is given back.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let now = Instant::now();
+        let mut rounds = Rounds {
+            near_due: now + pace::NEAR_EVERY,
+            near_cost: Duration::ZERO,
+            far_due: now + pace::far_every(Duration::ZERO),
+            woken: None,
+            cause: Cause::Startup,
+        };
+        let mut wakes = self.waker.subscribe();
+        if let Err(error) = self.jobs.load_floors().await {
+            tracing::debug!(%error, "no published floors");
+        }
+        while !self.no_more.is_cancelled() {
+            let size = pace::claim_size(self.load());
+            if size == 0 {
+                tokio::select! {
+                    () = self.room.notified() => {}
+                    () = self.no_more.cancelled() => break,
+                }
+                continue;
+            }
+            let more = tokio::select! {
+                more = self.look(size, &mut rounds) => more,
+                () = self.no_more.cancelled() => break,
+            };
+            if !more {
+                tokio::select! {
+                    () = self.wait(&mut rounds, &mut wakes) => {}
+                    () = self.no_more.cancelled() => break,
+                }
+            }
+        }
+        self.give_back();
+    }
+
+    /// One claim. True when it is worth looking again at once.
+    async fn look(self: &Arc<Self>, size: usize, rounds: &mut Rounds) -> bool {
+        let scan = rounds.scan();
+        match self.jobs.claim(size, scan).await {
+            Ok(batch) => {
+                rounds.looked(scan, batch.took);
+                let n = batch.held.len() + batch.unknown.len();
+                let full = batch.full;
+                self.take(batch);
+                if n > 0 {
+                    // A short claim has seen the end of every lane it scanned.
+                    return full;
+                }
+                let cause = rounds.cause.as_str();
+                metrics::counter!(telemetry::DRAIN_EMPTY, "queue" => self.jobs.queue.clone(), "cause" => cause).increment(1);
+                // Nothing from the floors on: before sleeping, look a little behind them, where late commits are.
+                scan == Scan::Ordinary && rounds.near_is_cheap()
+            }
+            Err(error) => {
+                tracing::warn!(queue = self.jobs.queue, %error, "claim failed");
+                self.jobs.db.pause().await;
+                true
+            }
+        }
+    }
+
+    fn take(self: &Arc<Self>, batch: Batch) {
+        if !batch.unknown.is_empty() {
+            self.registry.insert(&batch.unknown);
+            self.lock().unsettled += batch.unknown.len();
+            for held in batch.unknown {
+                self.inbox.push(Ended::release(held));
+            }
+        }
+        if batch.held.is_empty() {
+            return;
+        }
+        self.registry.insert(&batch.held);
+        let start = {
+            let mut state = self.lock();
+            state.claim_time.add(batch.took);
+            state.buffer.extend(batch.held);
+            let start = (self.concurrency - state.running).min(state.buffer.len());
+            state.running += start;
+            start
+        };
+        for _ in 0..start {
+            self.runners.spawn(self.clone().runner());
+        }
+    }
+
+    /// Runs jobs until the buffer is empty.
+    async fn runner(self: Arc<Self>) {
+        while let Some(held) = self.next() {
+            let started = Instant::now();
+            if held.attempts > 1 {
+                held.registered.metrics.repeats.increment(1);
+            }
+            // Told to stop before it began: its lease is gone, or the worker is.
+            let ran = match held.stop_reason() {
+                Some(_) => handle::Ran::Abandoned,
+                None => handle::run(&held, &self.schema, self.grace).await,
+            };
+            let took = started.elapsed();
+            let metrics = &held.registered.metrics;
+            if matches!(ran, handle::Ran::Failed(_)) {
+                metrics.error.record(took)
+            } else {
+                metrics.ok.record(took)
+            }
+            let ended = Ended::decide(held, ran, &self.policy, fastrand::f64());
+            {
+                let mut state = self.lock();
+                state.service_time.add(took);
+                state.unsettled += 1;
+            }
+            self.inbox.push(ended);
+        }
+    }
+
+    /// The next buffered job, or `None` after counting the runner out.
+    fn next(&self) -> Option<Arc<Held>> {
+        let mut state = self.lock();
+        let next = state.buffer.pop_front();
+        if next.is_none() {
+            state.running -= 1;
+        }
+        let low = state.buffer.len() <= pace::MAX_CLAIM / 2;
+        drop(state);
+        if low {
+            self.room.notify_one();
+        }
+        next
+    }
+
+    /// Called by the settler for each acknowledged claim of this line.
+    pub(crate) fn settled(&self, n: usize) {
+        self.lock().unsettled -= n;
+        self.room.notify_one();
+    }
+
+    /// Gives everything back that was claimed and not started.
+    fn give_back(&self) {
+        let mut state = self.lock();
+        let waiting: Vec<_> = state.buffer.drain(..).collect();
+        state.unsettled += waiting.len();
+        drop(state);
+        for held in waiting {
+            self.inbox.push(Ended::release(held));
+        }
+    }
+
+    /// Asks all running handlers to stop.
+    pub(crate) fn stop_all(&self, why: Stop) {
+        for held in self.registry.select(|held| held.registered.queue == self.jobs.queue) {
+            held.stop(why);
+        }
+    }
+
+    pub(crate) fn running(&self) -> usize {
+        self.lock().running
+    }
+
+    fn load(&self) -> Load {
+        let state = self.lock();
+        Load {
+            concurrency: self.concurrency,
+            running: state.running,
+            buffered: state.buffer.len(),
+            unsettled: state.unsettled,
+            service_time: state.service_time.get(),
+            claim_time: state.claim_time.get(),
+            lease: self.jobs.lease,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Sleeps until there is a reason to look, and notes the reason.
+    async fn wait(&self, rounds: &mut Rounds, wakes: &mut tokio::sync::watch::Receiver<super::wake::Wake>) {
+        let poll = self.waker.poll(self.poll);
+        // Asked only by an idle worker, once before each longer sleep.
+        let next_due = if rounds.lingering() { None } else { self.jobs.next_due().await.ok().flatten() };
+        let since_wake = rounds.woken.map(|at| at.elapsed());
+        let sleep = pace::sleep(Look { since_wake, poll, next_due });
+        rounds.cause = tokio::select! {
+            changed = wakes.changed() => {
+                if changed.is_err() {
+                    std::future::pending::<()>().await;
+                }
+                rounds.woken = Some(Instant::now());
+                wakes.borrow_and_update().cause
+            }
+            () = tokio::time::sleep(sleep) => {
+                if since_wake.is_some_and(is_lingering) { Cause::Linger }
+                else if next_due.is_some_and(|due| due <= sleep) { Cause::Due }
+                else { Cause::Poll }
+            }
+        };
+        metrics::counter!(telemetry::WAKES, "cause" => rounds.cause.as_str()).increment(1);
+    }
+}
+
+impl Rounds {
+    fn scan(&self) -> Scan {
+        let now = Instant::now();
+        if self.cause == Cause::Reconnect || now >= self.far_due {
+            Scan::Far
+        } else if self.cause == Cause::Poll || now >= self.near_due {
+            Scan::Near
+        } else {
+            Scan::Ordinary
+        }
+    }
+
+    fn looked(&mut self, scan: Scan, took: Duration) {
+        let now = Instant::now();
+        if scan != Scan::Ordinary {
+            self.near_due = now + pace::NEAR_EVERY;
+            // The cause has had its scan; what follows in this round is ordinary.
+            self.cause = Cause::Rescan;
+        }
+        match scan {
+            Scan::Ordinary => {}
+            Scan::Near => self.near_cost = took,
+            Scan::Far => self.far_due = now + pace::far_every(took),
+        }
+    }
+
+    /// Lets the near rescan go ahead of its turn. Behind the floors there may be many dead rows; once it has
+    /// been dear, it waits.
+    fn near_is_cheap(&mut self) -> bool {
+        let cheap = self.near_cost < Duration::from_millis(2);
+        if cheap {
+            self.near_due = Instant::now();
+        }
+        cheap
+    }
+
+    fn lingering(&self) -> bool {
+        self.woken.is_some_and(|at| is_lingering(at.elapsed()))
+    }
+}
+
+fn is_lingering(since_wake: Duration) -> bool {
+    since_wake < pace::LINGER[pace::LINGER.len() - 1]
+}

@@ -1,0 +1,343 @@
+//! Settling ended attempts, in batches.
+//!
+//! A batch goes out when it is full or its oldest attempt has waited a few milliseconds. One bad row
+//! never fails its batch: the batch is split until the row stands alone, and what then still cannot be
+//! stored loses its message and not its verdict. While the database is away everything waits here; its
+//! leases are renewed as long as that works, and the fence decides in the end.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::handle::Ran;
+use super::held::{Held, History, Registry};
+use super::link::Db;
+use crate::decide::verdict::{Attempt, Ending, RetryPolicy, Verdict, verdict};
+use crate::error::{Error, Result};
+use crate::model::{FailureClass, FailureKind, limits};
+use crate::store::statement::{COMPLETE, FAIL};
+use crate::telemetry;
+
+/// Most attempts in one settling statement.
+pub(crate) const BATCH: usize = 500;
+/// How long an ended attempt waits for others.
+pub(crate) const WINDOW: Duration = Duration::from_millis(5);
+
+/// An attempt that has ended, with its verdict.
+pub(crate) struct Ended {
+    pub(crate) held: Arc<Held>,
+    pub(crate) verdict: Verdict,
+    pub(crate) report: Report,
+    at: Instant,
+}
+
+/// What a failure leaves on the row: bounded and cleaned.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) class: Option<&'static str>,
+    pub(crate) code: Option<String>,
+    pub(crate) summary: Option<String>,
+    /// A handler said done after `complete_in`; "lost" then means that its commit went through.
+    in_transaction: bool,
+}
+
+impl Ended {
+    /// Decides on an attempt that has run. Full detail of a failure goes to the log, here, once.
+    pub(crate) fn decide(held: Arc<Held>, ran: Ran, policy: &RetryPolicy, random: f64) -> Ended {
+        let attempt = Attempt {
+            attempts: held.attempts.max(0) as u32,
+            max_attempts: held.max_attempts.max(0) as u32,
+            claim_no: held.claim_no.max(0) as u32,
+        };
+        let (ending, report) = match ran {
+            Ran::Done => (Ending::Done, Report::default()),
+            Ran::Abandoned => (Ending::Released, Report { class: Some("released"), ..Report::default() }),
+            Ran::DoneInTransaction => (
+                Ending::Failed(FailureKind::Class(FailureClass::Transient)),
+                Report {
+                    class: Some(FailureClass::Transient.as_str()),
+                    code: Some("not_committed".into()),
+                    summary: Some(
+                        "the handler returned Ok after complete_in, but its transaction did not commit"
+                            .into(),
+                    ),
+                    in_transaction: true,
+                },
+            ),
+            Ran::Failed(failure) => {
+                let class = failure.class().map_or("snooze", FailureClass::as_str);
+                if failure.class().is_some() {
+                    tracing::warn!(
+                        job_id = %held.id, job_type = held.registered.job_type, queue = held.registered.queue,
+                        attempt = held.attempts, max_attempts = held.max_attempts, class,
+                        code = failure.code.as_deref(), error = failure.summary,
+                        detail = failure.detail.as_ref().map(|detail| format!("{detail:?}")),
+                        "attempt failed"
+                    );
+                }
+                let report = Report {
+                    class: Some(class),
+                    code: failure.code.as_deref().map(|code| clean(code, limits::ERROR_CODE_BYTES)),
+                    summary: Some(clean(&failure.summary, limits::ERROR_SUMMARY_BYTES)),
+                    in_transaction: false,
+                };
+                (Ending::Failed(failure.kind), report)
+            }
+        };
+        Ended { verdict: verdict(ending, attempt, policy, random), held, report, at: Instant::now() }
+    }
+
+    /// Gives a claim back that was never started.
+    pub(crate) fn release(held: Arc<Held>) -> Ended {
+        Ended {
+            held,
+            verdict: Verdict::Release,
+            report: Report { class: Some("released"), ..Report::default() },
+            at: Instant::now(),
+        }
+    }
+}
+
+/// Cuts text to a number of bytes at a character's border and takes out what a row or a terminal cannot
+/// hold: U+0000, other control characters, and line breaks, which become spaces.
+pub(crate) fn clean(text: &str, bytes: usize) -> String {
+    let mut out = String::with_capacity(text.len().min(bytes));
+    for c in text.chars() {
+        let c = if c.is_whitespace() { ' ' } else { c };
+        if c.is_control() {
+            continue;
+        }
+        if out.len() + c.len_utf8() > bytes {
+            break;
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// Ended attempts on their way to the database.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    waiting: Mutex<Vec<Ended>>,
+    arrived: Notify,
+}
+
+impl Inbox {
+    pub(crate) fn push(&self, ended: Ended) {
+        let mut waiting = self.lock();
+        waiting.push(ended);
+        let worth_a_wake = waiting.len() == 1 || waiting.len() == BATCH;
+        drop(waiting);
+        if worth_a_wake {
+            self.arrived.notify_one();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Ended>> {
+        self.waiting.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn take(&self) -> Vec<Ended> {
+        let mut waiting = self.lock();
+        let n = waiting.len().min(2 * BATCH);
+        waiting.drain(..n).collect()
+    }
+
+    fn is_due(&self) -> Option<Duration> {
+        let waiting = self.lock();
+        let oldest = waiting.first()?;
+        if waiting.len() >= BATCH {
+            Some(Duration::ZERO)
+        } else {
+            Some(WINDOW.saturating_sub(oldest.at.elapsed()))
+        }
+    }
+}
+
+/// Settles what arrives until `last` is cancelled and nothing is left, or `now` is cancelled.
+pub(crate) struct Settler {
+    pub(crate) db: Db,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) registry: Arc<Registry>,
+    /// Called with the claims that are settled, so that their sources can claim more.
+    pub(crate) acknowledge: Box<dyn Fn(&[Ended]) + Send + Sync>,
+    pub(crate) last: CancellationToken,
+    pub(crate) now: CancellationToken,
+}
+
+impl Settler {
+    pub(crate) async fn run(self) {
+        loop {
+            match self.inbox.is_due() {
+                Some(Duration::ZERO) => {}
+                Some(wait) => {
+                    tokio::select! {
+                        () = tokio::time::sleep(wait) => {}
+                        () = self.inbox.arrived.notified() => continue,
+                    }
+                }
+                None if self.last.is_cancelled() => return,
+                None => {
+                    tokio::select! {
+                        () = self.inbox.arrived.notified() => {}
+                        () = self.last.cancelled() => {}
+                    }
+                    continue;
+                }
+            }
+            let batch = self.inbox.take();
+            if batch.is_empty() {
+                continue;
+            }
+            tokio::select! {
+                () = self.settle(&batch) => {}
+                // Whatever is not acknowledged by now is left to the expiry of its lease.
+                () = self.now.cancelled() => return,
+            }
+            self.registry.remove(batch.iter().map(|ended| &ended.held));
+            (self.acknowledge)(&batch);
+        }
+    }
+
+    /// Settles one batch, however long that takes.
+    async fn settle(&self, batch: &[Ended]) {
+        let mut completed: HashMap<History, Vec<&Ended>> = HashMap::new();
+        let mut failed = Vec::new();
+        for ended in batch {
+            match ended.verdict {
+                Verdict::Complete => completed.entry(ended.held.history).or_default().push(ended),
+                _ => failed.push(ended),
+            }
+        }
+        for (_, group) in completed {
+            self.group(group).await;
+        }
+        if !failed.is_empty() {
+            self.group(failed).await;
+        }
+    }
+
+    async fn group(&self, mut group: Vec<&Ended>) {
+        // Sorted, so that two processes that settle overlapping batches cannot wait for each other in a circle.
+        group.sort_unstable_by_key(|ended| ended.held.id);
+        let mut parts = vec![group];
+        let mut uncertain = false;
+        while let Some(part) = parts.pop() {
+            match self.send(&part, false).await {
+                Ok(missing) => self.count(&part, &missing, uncertain),
+                Err(error) if error.is_retryable() || error.is_outcome_unknown() => {
+                    uncertain |= error.is_outcome_unknown();
+                    tracing::warn!(%error, jobs = part.len(), "settling waits for the database");
+                    self.db.pause().await;
+                    parts.push(part);
+                }
+                Err(error) if part.len() == 1 => self.alone(part[0], error).await,
+                Err(_) => {
+                    let rest = part.len() / 2;
+                    parts.push(part[rest..].to_vec());
+                    parts.push(part[..rest].to_vec());
+                }
+            }
+        }
+    }
+
+    /// A row that the database refuses by itself: once more without its own words.
+    async fn alone(&self, ended: &Ended, error: Error) {
+        tracing::error!(job_id = %ended.held.id, %error, "the report of a job cannot be stored, its verdict is kept without it");
+        match self.send(&[ended], true).await {
+            Ok(missing) => self.count(&[ended], &missing, false),
+            Err(error) => {
+                tracing::error!(job_id = %ended.held.id, %error, "a job cannot be settled, its lease will expire")
+            }
+        }
+    }
+
+    /// Sends one group of completions or of others. Returns the state of what was not settled.
+    async fn send(&self, part: &[&Ended], wordless: bool) -> Result<HashMap<Uuid, String>> {
+        let started = Instant::now();
+        let ids: Vec<Uuid> = part.iter().map(|ended| ended.held.id).collect();
+        let tokens: Vec<Uuid> = part.iter().map(|ended| ended.held.token).collect();
+        let claims: Vec<i32> = part.iter().map(|ended| ended.held.claim_no).collect();
+        let rows = if part[0].verdict == Verdict::Complete {
+            let history = part[0].held.history.as_str();
+            self.db.rows(&COMPLETE, &[&ids, &tokens, &claims, &history]).await?
+        } else {
+            let (verdicts, delays): (Vec<&str>, Vec<i64>) =
+                part.iter().map(|ended| sql_verdict(ended.verdict)).unzip();
+            let classes: Vec<Option<&str>> = part.iter().map(|ended| ended.report.class).collect();
+            let words = |text: &Option<String>| if wordless { None } else { text.clone() };
+            let codes: Vec<Option<String>> = part.iter().map(|ended| words(&ended.report.code)).collect();
+            let summaries: Vec<Option<String>> =
+                part.iter().map(|ended| words(&ended.report.summary)).collect();
+            self.db
+                .rows(
+                    &FAIL,
+                    &[&ids, &tokens, &claims, &verdicts, &delays, &classes, &codes, &summaries, &false],
+                )
+                .await?
+        };
+        metrics::histogram!(telemetry::BATCH_DB, "phase" => "settle").record(started.elapsed());
+        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+    }
+
+    /// Tells metrics and log what became of each. A report that came too late is a normal end, not an error.
+    fn count(&self, part: &[&Ended], missing: &HashMap<Uuid, String>, uncertain: bool) {
+        for ended in part {
+            let metrics = &ended.held.registered.metrics;
+            let lost = missing.get(&ended.held.id).is_some_and(|state| state == "lost");
+            let settled_before = lost && uncertain;
+            if lost && !settled_before && !ended.report.in_transaction {
+                let report = if ended.verdict == Verdict::Complete { "complete" } else { "fail" };
+                metrics::counter!(telemetry::STALE_REPORTS, "report" => report).increment(1);
+                metrics.settled("lease_lost", None);
+                tracing::warn!(job_id = %ended.held.id, claim_no = ended.held.claim_no, report,
+                    "the lease was lost, the report changed nothing");
+                continue;
+            }
+            match ended.verdict {
+                Verdict::Complete => metrics.completed.increment(1),
+                _ if lost && ended.report.in_transaction => metrics.completed.increment(1),
+                verdict => metrics.settled(outcome(verdict), ended.report.code.as_deref()),
+            }
+        }
+    }
+}
+
+pub(crate) fn sql_verdict(verdict: Verdict) -> (&'static str, i64) {
+    let millis = |delay: Duration| i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
+    match verdict {
+        Verdict::Retry(delay) => ("retry", millis(delay)),
+        Verdict::Snooze(delay) => ("snooze", millis(delay)),
+        Verdict::Release => ("release", 0),
+        Verdict::DeadLetter => ("dead_letter", 0),
+        Verdict::Cancel => ("cancel", 0),
+        Verdict::Complete => unreachable!("completions have a statement of their own"),
+    }
+}
+
+pub(crate) fn outcome(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Complete => "completed",
+        Verdict::Retry(_) => "retry",
+        Verdict::Snooze(_) => "snoozed",
+        Verdict::Release => "released",
+        Verdict::DeadLetter => "dead_letter",
+        Verdict::Cancel => "cancelled",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summaries_are_cut_by_bytes_at_a_character() {
+        assert_eq!(clean("€€€", 7), "€€");
+        assert_eq!(clean("a\0b\u{1b}[31mc\nd", 100), "ab[31mc d");
+        assert!(clean(&"€".repeat(1_000), limits::ERROR_SUMMARY_BYTES).len() <= limits::ERROR_SUMMARY_BYTES);
+    }
+}

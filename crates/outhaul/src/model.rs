@@ -1,0 +1,646 @@
+//! Plain data of the domain: jobs as they are enqueued, leased, failed and shown.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::error::{Error, Kind, Result};
+
+/// Limits on what can be enqueued. The database holds the same ones and has the last word.
+pub mod limits {
+    /// Bytes of a payload, in the text form in which PostgreSQL prints its jsonb: 256 KiB.
+    pub const PAYLOAD_BYTES: usize = 262_144;
+    /// Bytes of a queue name, job type or role name.
+    pub const NAME_BYTES: usize = 63;
+    /// Bytes of an idempotency key.
+    pub const KEY_BYTES: usize = 255;
+    /// Bytes of the error code kept on a row.
+    pub const ERROR_CODE_BYTES: usize = 64;
+    /// Bytes of the error summary kept on a row.
+    pub const ERROR_SUMMARY_BYTES: usize = 1_000;
+    /// Smallest and largest priority; larger runs sooner.
+    pub const PRIORITY: std::ops::RangeInclusive<i32> = -10..=10;
+    /// Fewest and most attempts of a job.
+    pub const MAX_ATTEMPTS: std::ops::RangeInclusive<i32> = 1..=1000;
+}
+
+/// The id of a job: a UUID, version 7 when the library makes it.
+///
+/// It shows when the job was created and is no order of delivery.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct JobId(pub Uuid);
+
+impl JobId {
+    /// Makes a new id from the local clock and random bits.
+    pub fn new() -> JobId {
+        JobId(Uuid::now_v7())
+    }
+}
+
+impl Default for JobId {
+    fn default() -> JobId {
+        JobId::new()
+    }
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for JobId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<JobId> {
+        Uuid::parse_str(text).map(JobId).map_err(|_| {
+            Error::invalid("id", "a job id is a UUID", "Copy the id as `outhaul jobs list` shows it.")
+        })
+    }
+}
+
+/// A type of job: its payload, the name it is stored under, and the queue it goes to.
+///
+/// ```
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct Welcome { user: i64 }
+///
+/// impl outhaul::Job for Welcome {
+///     const TYPE: &'static str = "mail.welcome";
+///     const QUEUE: &'static str = "notifications";
+/// }
+/// ```
+pub trait Job: Serialize + DeserializeOwned + Send + 'static {
+    /// The name the type is stored under: 1 to 63 characters, a letter, then letters, digits and `_ . : -`.
+    const TYPE: &'static str;
+    /// The queue that jobs of this type go to unless told otherwise.
+    const QUEUE: &'static str = "default";
+}
+
+/// A job about to be enqueued.
+///
+/// Built from a [`Job`], or from a type name and JSON text where the type is only known at run time.
+/// Limits are checked by [`NewJob::check`], which enqueuing calls before anything is sent.
+#[derive(Clone, Debug)]
+pub struct NewJob {
+    pub(crate) id: JobId,
+    pub(crate) queue: String,
+    pub(crate) job_type: String,
+    pub(crate) payload: Payload,
+    pub(crate) idempotency_key: Option<String>,
+    pub(crate) organization: Option<Uuid>,
+    pub(crate) priority: i32,
+    pub(crate) due: Due,
+    pub(crate) max_attempts: i32,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) traceparent: Option<String>,
+}
+
+/// When a job is due. A delay is counted by the database from the enqueue, not by this machine's clock.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Due {
+    Now,
+    In(Duration),
+    At(Timestamp),
+}
+
+/// JSON text whose `Debug` shows its size and not its contents.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Payload(pub(crate) String);
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<{} bytes>", self.0.len())
+    }
+}
+
+impl NewJob {
+    /// A job with the payload, type and queue of `job`.
+    ///
+    /// # Errors
+    /// When the payload cannot be written as JSON.
+    pub fn new<J: Job>(job: &J) -> Result<NewJob> {
+        let payload = serde_json::to_string(job).map_err(|error| {
+            Error::invalid(
+                "payload",
+                format!("payload of {} cannot be written as JSON: {error}", J::TYPE),
+                "Check its Serialize.",
+            )
+        })?;
+        Ok(NewJob::raw(J::QUEUE, J::TYPE, payload))
+    }
+
+    /// A job of a type known only at run time, with its payload as JSON text.
+    pub fn raw(queue: impl Into<String>, job_type: impl Into<String>, payload: impl Into<String>) -> NewJob {
+        NewJob {
+            id: JobId::new(),
+            queue: queue.into(),
+            job_type: job_type.into(),
+            payload: Payload(payload.into()),
+            idempotency_key: None,
+            organization: None,
+            priority: 0,
+            due: Due::Now,
+            max_attempts: 10,
+            timeout: None,
+            traceparent: None,
+        }
+    }
+
+    /// Chooses the id. By default a new UUIDv7.
+    pub fn id(mut self, id: JobId) -> NewJob {
+        self.id = id;
+        self
+    }
+
+    /// Puts the job into another queue than its type's.
+    pub fn queue(mut self, queue: impl Into<String>) -> NewJob {
+        self.queue = queue.into();
+        self
+    }
+
+    /// Makes enqueuing idempotent: within one organization and job type there is one job per key, from the
+    /// first commit until seven days after that job's end. 1 to 255 bytes.
+    pub fn idempotency_key(mut self, key: impl Into<String>) -> NewJob {
+        self.idempotency_key = Some(key.into());
+        self
+    }
+
+    /// The organization (tenant) the job belongs to. By default none, which is one scope of its own.
+    pub fn organization(mut self, organization: Uuid) -> NewJob {
+        self.organization = Some(organization);
+        self
+    }
+
+    /// -10 to 10, larger runs sooner; 0 by default. It orders jobs inside one queue.
+    pub fn priority(mut self, priority: i32) -> NewJob {
+        self.priority = priority;
+        self
+    }
+
+    /// Runs the job not before a time. A time in the past means now.
+    pub fn run_at(mut self, at: Timestamp) -> NewJob {
+        self.due = Due::At(at);
+        self
+    }
+
+    /// Runs the job not before a delay has passed, counted by the database's clock from the enqueue.
+    pub fn delay(mut self, delay: Duration) -> NewJob {
+        self.due = Due::In(delay);
+        self
+    }
+
+    /// How often the job is tried before it becomes a dead letter: 1 to 1000, 10 by default.
+    pub fn max_attempts(mut self, attempts: i32) -> NewJob {
+        self.max_attempts = attempts;
+        self
+    }
+
+    /// How long one attempt may take: 1 ms to 24 h. By default the worker's limit (5 minutes) holds.
+    pub fn timeout(mut self, timeout: Duration) -> NewJob {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// The W3C trace context under which the job was created, passed on to its handler.
+    pub fn traceparent(mut self, traceparent: impl Into<String>) -> NewJob {
+        self.traceparent = Some(traceparent.into());
+        self
+    }
+
+    /// The id that the job will have if its key is not in use.
+    pub fn job_id(&self) -> JobId {
+        self.id
+    }
+
+    /// Checks every limit without asking the database.
+    ///
+    /// What passes here can still be refused by the database, which measures the payload in its own text
+    /// form; it never is the other way round.
+    ///
+    /// # Errors
+    /// [`Error::is_invalid_input`], with the field named.
+    pub fn check(&self) -> Result<()> {
+        check_name("queue", &self.queue)?;
+        check_name("job_type", &self.job_type)?;
+        crate::json::check(&self.payload.0)?;
+        if let Some(key) = &self.idempotency_key
+            && (key.is_empty() || key.len() > limits::KEY_BYTES || key.contains('\0'))
+        {
+            return Err(Error::invalid(
+                "idempotency_key",
+                format!("idempotency key has {} bytes, or contains U+0000", key.len()),
+                "Use 1 to 255 bytes; hash longer keys.",
+            ));
+        }
+        if !limits::PRIORITY.contains(&self.priority) {
+            return Err(Error::invalid(
+                "priority",
+                format!("priority {} is out of range", self.priority),
+                "Use -10 to 10; larger runs sooner.",
+            ));
+        }
+        if !limits::MAX_ATTEMPTS.contains(&self.max_attempts) {
+            return Err(Error::invalid(
+                "max_attempts",
+                format!("max_attempts {} is out of range", self.max_attempts),
+                "Use 1 to 1000.",
+            ));
+        }
+        self.check_times()?;
+        if self.traceparent.as_deref().is_some_and(|text| !is_traceparent(text)) {
+            return Err(Error::invalid(
+                "traceparent",
+                "traceparent is not valid",
+                "Use the form of W3C Trace Context: version-traceid-parentid-flags in lower-case hexadecimal.",
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_times(&self) -> Result<()> {
+        const DAY: Duration = Duration::from_secs(24 * 3600);
+        if self.timeout.is_some_and(|timeout| timeout < Duration::from_millis(1) || timeout > DAY) {
+            return Err(Error::invalid(
+                "timeout",
+                "timeout is out of range",
+                "Use 1 millisecond to 24 hours.",
+            ));
+        }
+        let in_range = match self.due {
+            Due::Now => true,
+            Due::In(delay) => delay <= DAY * 36_500,
+            Due::At(at) => at > Timestamp::UNIX_EPOCH && at < Timestamp::constant(7_258_118_400, 0),
+        };
+        if !in_range {
+            return Err(Error::invalid(
+                "run_at",
+                "run_at is out of range",
+                "Use a time between the years 1970 and 2200; a time in the past means now.",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a name that the database would refuse; queues, job types and roles share the rule.
+pub(crate) fn check_name(field: &str, name: &str) -> Result<()> {
+    let mut bytes = name.bytes();
+    let valid = name.len() <= limits::NAME_BYTES
+        && bytes.next().is_some_and(|first| first.is_ascii_alphabetic())
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte));
+    if valid {
+        return Ok(());
+    }
+    let what = if field == "job_type" { "job type" } else { "queue name" };
+    Err(Error::invalid(
+        field,
+        format!("{what} is not valid"),
+        "Use 1 to 63 characters: a letter, then letters, digits, and _ . : -",
+    ))
+}
+
+/// Source: W3C Trace Context, section "traceparent Header Field Values".
+fn is_traceparent(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('-').collect();
+    let hex = |part: &str| part.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    parts.len() == 4
+        && parts.iter().zip([2, 32, 16, 2]).all(|(part, length)| part.len() == length && hex(part))
+}
+
+/// What an enqueue did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enqueued {
+    /// A new job was stored.
+    New(JobId),
+    /// The idempotency key was in use: this is the job that has it, and nothing was stored.
+    Duplicate(JobId),
+}
+
+impl Enqueued {
+    /// The id of the job, whoever enqueued it.
+    pub fn id(self) -> JobId {
+        match self {
+            Enqueued::New(id) | Enqueued::Duplicate(id) => id,
+        }
+    }
+
+    /// Whether this call stored the job.
+    pub fn is_new(self) -> bool {
+        matches!(self, Enqueued::New(_))
+    }
+}
+
+/// Where a job is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobStatus {
+    /// Waiting to be claimed, now or at its time.
+    Pending,
+    /// A worker holds its lease.
+    Leased,
+    /// It failed and waits for its next attempt.
+    Retrying,
+    /// It ended well.
+    Completed,
+    /// It was cancelled.
+    Cancelled,
+    /// It ended badly and waits for a person.
+    DeadLetter,
+}
+
+impl JobStatus {
+    /// Every status, in the order of a job's life.
+    pub const ALL: [JobStatus; 6] = [
+        JobStatus::Pending,
+        JobStatus::Leased,
+        JobStatus::Retrying,
+        JobStatus::Completed,
+        JobStatus::Cancelled,
+        JobStatus::DeadLetter,
+    ];
+
+    /// The word used in SQL, metrics and pages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            JobStatus::Pending => "pending",
+            JobStatus::Leased => "leased",
+            JobStatus::Retrying => "retrying",
+            JobStatus::Completed => "completed",
+            JobStatus::Cancelled => "cancelled",
+            JobStatus::DeadLetter => "dead_letter",
+        }
+    }
+
+    /// Whether nothing more will happen to the job by itself.
+    pub fn is_end(self) -> bool {
+        matches!(self, JobStatus::Completed | JobStatus::Cancelled | JobStatus::DeadLetter)
+    }
+}
+
+impl fmt::Display for JobStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for JobStatus {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<JobStatus> {
+        JobStatus::ALL.into_iter().find(|status| status.as_str() == text).ok_or_else(|| {
+            Error::invalid(
+                "status",
+                format!("there is no status {text:?}"),
+                "Use pending, leased, retrying, completed, cancelled or dead_letter.",
+            )
+        })
+    }
+}
+
+/// Why an attempt failed, as far as it decides what happens next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureClass {
+    /// A network or a service was away for a moment: retried with backoff until the attempts are spent.
+    Transient,
+    /// A service asked for patience: retried like a transient failure, after its hint when it gave one.
+    RateLimited,
+    /// It will never work: dead letter at once.
+    Permanent,
+    /// It must not be done any more: cancelled, not run again.
+    Revoked,
+    /// The worker went away and the lease ran out.
+    Crash,
+    /// Nobody knows: a few tries, then dead letter.
+    Unknown,
+}
+
+impl FailureClass {
+    /// The word used in SQL, metrics and pages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FailureClass::Transient => "transient",
+            FailureClass::RateLimited => "rate_limited",
+            FailureClass::Permanent => "permanent",
+            FailureClass::Revoked => "revoked",
+            FailureClass::Crash => "crash",
+            FailureClass::Unknown => "unknown",
+        }
+    }
+}
+
+impl fmt::Display for FailureClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How an attempt ended when it did not complete. What a handler returns as its error.
+///
+/// Any error converts with `?` and counts as [`FailureClass::Unknown`]; the constructors say more.
+/// The code and the summary are kept on the job's row, cut to 64 and 1,000 bytes and without control
+/// characters; the error's chain of causes goes to the log only.
+///
+/// ```
+/// use outhaul::{Failure, FailureClass};
+///
+/// fn deliver() -> Result<(), Failure> {
+///     let status = 503;
+///     if status == 503 {
+///         return Err(Failure::transient("the mail server is busy").code("http_503"));
+///     }
+///     Ok(())
+/// }
+/// assert_eq!(deliver().unwrap_err().class(), Some(FailureClass::Transient));
+/// ```
+pub struct Failure {
+    pub(crate) kind: FailureKind,
+    pub(crate) code: Option<String>,
+    pub(crate) summary: String,
+    pub(crate) detail: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum FailureKind {
+    Class(FailureClass),
+    Snooze(Duration),
+}
+
+impl Failure {
+    /// Retried with exponential backoff until the attempts are spent.
+    pub fn transient(error: impl fmt::Display) -> Failure {
+        Failure::of_class(FailureClass::Transient, error)
+    }
+
+    /// Retried like a transient failure, for a service that asked for patience.
+    pub fn rate_limited(error: impl fmt::Display) -> Failure {
+        Failure::of_class(FailureClass::RateLimited, error)
+    }
+
+    /// Becomes a dead letter at once.
+    pub fn permanent(error: impl fmt::Display) -> Failure {
+        Failure::of_class(FailureClass::Permanent, error)
+    }
+
+    /// Cancels the job: it is not run again, and what it has done stays.
+    pub fn revoked(error: impl fmt::Display) -> Failure {
+        Failure::of_class(FailureClass::Revoked, error)
+    }
+
+    /// Tried a few times, then a dead letter. What `?` makes of any error.
+    pub fn unknown(error: impl fmt::Display) -> Failure {
+        Failure::of_class(FailureClass::Unknown, error)
+    }
+
+    /// Not yet: runs again after a delay without spending the attempt, up to 100 times a job.
+    pub fn snooze(delay: Duration) -> Failure {
+        Failure { kind: FailureKind::Snooze(delay), code: None, summary: "not yet".into(), detail: None }
+    }
+
+    /// A short stable code for grouping, such as `http_503`: lower-case letters, digits and `_`, up to 64 bytes.
+    pub fn code(mut self, code: impl Into<String>) -> Failure {
+        self.code = Some(code.into());
+        self
+    }
+
+    /// The class, or `None` for a snooze.
+    pub fn class(&self) -> Option<FailureClass> {
+        match self.kind {
+            FailureKind::Class(class) => Some(class),
+            FailureKind::Snooze(_) => None,
+        }
+    }
+
+    pub(crate) fn of_class(class: FailureClass, error: impl fmt::Display) -> Failure {
+        Failure { kind: FailureKind::Class(class), code: None, summary: error.to_string(), detail: None }
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Failure")
+            .field("kind", &self.kind)
+            .field("code", &self.code)
+            .field("summary", &self.summary)
+            .finish()
+    }
+}
+
+impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure {
+            kind: FailureKind::Class(FailureClass::Unknown),
+            code: None,
+            summary: error.to_string(),
+            detail: Some(Box::new(error)),
+        }
+    }
+}
+
+/// A schema name that can be part of a statement: checked once, quoted everywhere.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SchemaName(String);
+
+impl SchemaName {
+    /// Checks a schema name: 1 to 63 characters, a lower-case letter, then lower-case letters, digits and `_`;
+    /// not `public`, `information_schema` or `pg_…`.
+    ///
+    /// # Errors
+    /// [`Error::is_invalid_input`] when it is anything else.
+    pub fn new(name: &str) -> Result<SchemaName> {
+        let mut bytes = name.bytes();
+        let valid = name.len() <= limits::NAME_BYTES
+            && bytes.next().is_some_and(|first| first.is_ascii_lowercase())
+            && bytes.all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+            && !name.starts_with("pg_")
+            && !matches!(name, "public" | "information_schema");
+        if valid {
+            return Ok(SchemaName(name.to_owned()));
+        }
+        Err(Error::new(Kind::InvalidInput, "schema name is not valid").with_hint(
+            "Use 1 to 63 characters: a lower-case letter, then lower-case letters, digits and _; not public, information_schema or pg_…",
+        ))
+    }
+
+    /// The name as it is.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The name as part of a statement. The rule above leaves nothing to escape.
+    pub(crate) fn quoted(&self) -> String {
+        format!("\"{}\"", self.0)
+    }
+}
+
+impl Default for SchemaName {
+    fn default() -> SchemaName {
+        SchemaName("outhaul".into())
+    }
+}
+
+impl fmt::Display for SchemaName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for SchemaName {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<SchemaName> {
+        SchemaName::new(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_name_rule_for_queues_and_types() {
+        for good in ["a", "critical_alerts", "mail.welcome", "A:b-1", &"x".repeat(63)] {
+            assert!(check_name("queue", good).is_ok(), "{good}");
+        }
+        for bad in ["", "1a", "_a", "a b", "a\"", "a'; drop table t;--", "ä", "a\0", "$$", &"x".repeat(64)] {
+            let error = check_name("queue", bad).unwrap_err();
+            assert!(error.is_invalid_input() && error.field() == Some("queue"), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn schema_names_need_no_escaping() {
+        assert_eq!(SchemaName::new("outhaul_2").unwrap().quoted(), "\"outhaul_2\"");
+        for bad in
+            ["", "Outhaul", "pg_catalog", "public", "a-b", "x\"; drop table t;--", "a.b", &"x".repeat(64)]
+        {
+            assert!(SchemaName::new(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn debug_of_a_job_shows_no_payload() {
+        let job = NewJob::raw("mail", "mail.welcome", r#"{"secret":"swordfish"}"#);
+        assert!(!format!("{job:?}").contains("swordfish"));
+    }
+
+    #[test]
+    fn traceparent_is_the_standard_form() {
+        assert!(is_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"));
+        assert!(!is_traceparent("00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01"));
+        assert!(!is_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7"));
+    }
+}

@@ -1,0 +1,135 @@
+//! What operators do: migrate, retry, cancel, pause. Everything but migrations is on the audit record.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio_postgres::types::ToSql;
+
+use crate::caller::Cancelled;
+use crate::engine::link::{Db, Link, Purpose};
+use crate::error::{Error, Kind, Result};
+use crate::model::{JobId, SchemaName};
+use crate::store::dsn::Dsn;
+use crate::store::migrate::{self, MigrateOptions, Migrated, SchemaStatus};
+use crate::store::ranges;
+use crate::store::statement::{OPERATOR_CANCEL, OPERATOR_HISTORY, OPERATOR_PAUSE, OPERATOR_RETRY, Statement};
+
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Brings a database's schema to this version, and its partitions to their rules.
+///
+/// Safe to call by any number of processes at once, and again and again.
+///
+/// # Errors
+/// [`Error::is_refused`] when rights are missing, [`Error::is_schema_mismatch`] when the schema is newer,
+/// [`Error::is_retryable`] when locks could not be had in time.
+pub async fn migrate(dsn: &Dsn, options: &MigrateOptions) -> Result<Migrated> {
+    let link = Link::new(dsn.clone(), Purpose::Tool);
+    let conn = link.connect_once(Duration::from_secs(10)).await?;
+    let done = migrate::migrate(conn.client(), options).await?;
+    // Ahead of time is soon enough for partitions: somebody's lock is no reason to fail a deployment.
+    if let Err(error) = ranges::keep(conn.client(), &options.schema, 50).await {
+        tracing::warn!(%error, "partitions are not made yet, a worker will try again");
+    }
+    Ok(done)
+}
+
+/// Compares a database's schema with this version, changing nothing.
+///
+/// # Errors
+/// Errors of the connection; a missing schema is a status.
+pub async fn migration_status(dsn: &Dsn, schema: &SchemaName) -> Result<SchemaStatus> {
+    let link = Link::new(dsn.clone(), Purpose::Tool);
+    let conn = link.connect_once(Duration::from_secs(10)).await?;
+    migrate::status(conn.client(), schema).await
+}
+
+/// The SQL that a migration of an empty database sends, for an administrator to read and run.
+pub fn migration_sql(options: &MigrateOptions) -> String {
+    migrate::sql(options)
+}
+
+/// Acts on jobs and queues as the role `outhaul_operator`.
+#[derive(Clone)]
+pub struct Operator {
+    db: Db,
+}
+
+/// What a retry found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Retried {
+    /// It waited and is due now.
+    Due,
+    /// It was a dead letter and is live again, under its own id and with its attempts at zero.
+    Replayed,
+    /// A worker holds it; nothing was changed.
+    Leased,
+    /// It has ended otherwise; nothing was changed.
+    Ended,
+    /// There is no such job.
+    NotFound,
+}
+
+impl Operator {
+    /// Connects and checks the schema.
+    ///
+    /// # Errors
+    /// [`Error::is_unavailable`] or [`Error::is_schema_mismatch`].
+    pub async fn connect(dsn: &Dsn, schema: &SchemaName) -> Result<Operator> {
+        let link = Link::new(dsn.clone(), Purpose::Tool);
+        let conn = link.connect_once(Duration::from_secs(10)).await?;
+        migrate::check(conn.client(), schema).await?;
+        Ok(Operator { db: Db::new(link, schema) })
+    }
+
+    /// Cancels a job, waiting or running.
+    pub async fn cancel(&self, id: JobId, reason: Option<&str>) -> Result<Cancelled> {
+        match self.word(&OPERATOR_CANCEL, &[&id.0, &reason]).await?.as_str() {
+            "cancelled" => Ok(Cancelled::Cancelled),
+            "ended" => Ok(Cancelled::Ended),
+            _ => Ok(Cancelled::NotFound),
+        }
+    }
+
+    /// Makes a waiting job due, or brings a dead letter back.
+    pub async fn retry(&self, id: JobId, reason: Option<&str>) -> Result<Retried> {
+        Ok(match self.word(&OPERATOR_RETRY, &[&id.0, &reason]).await?.as_str() {
+            "due" => Retried::Due,
+            "replayed" => Retried::Replayed,
+            "leased" => Retried::Leased,
+            "ended" => Retried::Ended,
+            _ => Retried::NotFound,
+        })
+    }
+
+    /// Stops claims of a queue. What is leased goes on. True when it was not paused before.
+    pub async fn pause(&self, queue: &str, reason: Option<&str>) -> Result<bool> {
+        self.flag(&OPERATOR_PAUSE, &[&queue, &true, &reason]).await
+    }
+
+    /// Lets claims of a queue go on. True when it was paused before.
+    pub async fn resume(&self, queue: &str, reason: Option<&str>) -> Result<bool> {
+        self.flag(&OPERATOR_PAUSE, &[&queue, &false, &reason]).await
+    }
+
+    /// Chooses what stays of completed jobs of a queue: `none`, `row` or `payload`.
+    pub async fn history(&self, queue: &str, history: &str) -> Result<()> {
+        self.db.rows_within(&OPERATOR_HISTORY, &[&queue, &history], PATIENCE).await.map(drop)
+    }
+
+    async fn word(&self, statement: &Statement, params: &[&(dyn ToSql + Sync)]) -> Result<String> {
+        let rows = self.db.rows_within(statement, params, PATIENCE).await?;
+        rows.first().map(|row| row.get(0)).ok_or_else(no_answer)
+    }
+
+    async fn flag(&self, statement: &Statement, params: &[&(dyn ToSql + Sync)]) -> Result<bool> {
+        let rows = self.db.rows_within(statement, params, PATIENCE).await?;
+        rows.first().map(|row| row.get(0)).ok_or_else(no_answer)
+    }
+}
+
+fn no_answer() -> Error {
+    Error::new(Kind::Database, "the database gave no answer to a call")
+        .with_hint("Check that the schema was migrated by this version.")
+}

@@ -1,0 +1,261 @@
+//! Every statement that this crate sends: a name, its parameters, and how the answer is read.
+//!
+//! All verbs are functions of the schema, so a statement is a call and its text follows from the
+//! catalogue below. Each begins with the tag of its function, by which `pg_stat_activity`, server logs and
+//! proxies know it. A test prepares every one against a migrated schema.
+
+use tokio_postgres::types::Type;
+
+use crate::model::SchemaName;
+
+/// A parameter: what is bound, and the expression it becomes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Arg {
+    Text,
+    Texts,
+    Int,
+    BigInt,
+    Ints,
+    BigInts,
+    SmallInts,
+    Bool,
+    Uuid,
+    Uuids,
+    Times,
+    /// JSON as text.
+    Json,
+    /// A UUID as text: what a caller's driver can bind without a feature for UUIDs.
+    TextUuid,
+    TextUuids,
+    /// Milliseconds as an interval.
+    Millis,
+    /// When a job is due, as text: a time, `+milliseconds` from now, or NULL.
+    Due,
+    Dues,
+}
+
+impl Arg {
+    fn bound_as(self) -> Type {
+        match self {
+            Arg::Text | Arg::Json | Arg::TextUuid | Arg::Due => Type::TEXT,
+            Arg::Texts | Arg::TextUuids | Arg::Dues => Type::TEXT_ARRAY,
+            Arg::Int => Type::INT4,
+            Arg::BigInt => Type::INT8,
+            Arg::Ints => Type::INT4_ARRAY,
+            Arg::BigInts => Type::INT8_ARRAY,
+            Arg::SmallInts => Type::INT2_ARRAY,
+            Arg::Bool => Type::BOOL,
+            Arg::Uuid => Type::UUID,
+            Arg::Uuids => Type::UUID_ARRAY,
+            Arg::Times => Type::TIMESTAMPTZ_ARRAY,
+            Arg::Millis => Type::INT8,
+        }
+    }
+
+    fn expression(self, n: usize) -> String {
+        match self {
+            Arg::Json => format!("${n}::text::jsonb"),
+            Arg::TextUuid => format!("${n}::text::uuid"),
+            Arg::TextUuids => format!("${n}::text[]::uuid[]"),
+            Arg::Millis => format!("${n}::bigint * interval '1 millisecond'"),
+            Arg::Due => due(&format!("${n}::text")),
+            Arg::Dues => format!(
+                "(select array_agg({} order by u.o) from unnest(${n}::text[]) with ordinality u(d, o))",
+                due("u.d")
+            ),
+            _ => format!("${n}"),
+        }
+    }
+}
+
+fn due(text: &str) -> String {
+    format!(
+        "case when {text} like '+%' then clock_timestamp() + substr({text}, 2)::bigint * interval '1 millisecond' \
+         else {text}::timestamptz end"
+    )
+}
+
+/// How a call's answer is selected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The columns of a table.
+    Rows,
+    /// One value, or nothing of interest.
+    Value,
+    /// One value as text.
+    Text,
+    /// The elements of an array as rows of text, in order.
+    Texts,
+}
+
+/// One statement of the catalogue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Statement {
+    pub(crate) name: &'static str,
+    pub(crate) args: &'static [Arg],
+    pub(crate) answer: Answer,
+}
+
+impl Statement {
+    const fn rows(name: &'static str, args: &'static [Arg]) -> Statement {
+        Statement { name, args, answer: Answer::Rows }
+    }
+
+    const fn value(name: &'static str, args: &'static [Arg]) -> Statement {
+        Statement { name, args, answer: Answer::Value }
+    }
+
+    /// The text to send. The schema's name is the only part that varies, and cannot need escaping.
+    pub(crate) fn text(&self, schema: &SchemaName) -> String {
+        let args: Vec<String> = self.args.iter().enumerate().map(|(i, arg)| arg.expression(i + 1)).collect();
+        let call = format!("{}.{}({})", schema.quoted(), self.name, args.join(", "));
+        match self.answer {
+            Answer::Rows => format!("/* outhaul:{} */ select * from {call}", self.name),
+            Answer::Value => format!("/* outhaul:{} */ select {call}", self.name),
+            Answer::Text => format!("/* outhaul:{} */ select {call}::text", self.name),
+            Answer::Texts => format!(
+                "/* outhaul:{} */ select u.v::text from unnest({call}) with ordinality u(v, o) order by u.o",
+                self.name
+            ),
+        }
+    }
+
+    /// The types of the parameters, in order.
+    pub(crate) fn types(&self) -> Vec<Type> {
+        self.args.iter().map(|arg| arg.bound_as()).collect()
+    }
+}
+
+use Arg::{
+    BigInt, BigInts, Bool, Due, Dues, Int, Ints, Json, Millis, SmallInts, Text, TextUuid, TextUuids, Texts,
+    Times, Uuid, Uuids,
+};
+
+/// (queue, job_type, payload, id, key, organization, priority, run_at, max_attempts, timeout, traceparent, notify)
+pub(crate) const ENQUEUE: Statement = Statement {
+    name: "enqueue",
+    args: &[Text, Text, Json, TextUuid, Text, TextUuid, Int, Due, Int, Millis, Text, Bool],
+    answer: Answer::Text,
+};
+/// (queue, job_type, payloads, ids, keys, organizations, run_ats, priority, max_attempts, timeout, traceparent, notify)
+pub(crate) const ENQUEUE_MANY: Statement = Statement {
+    name: "enqueue_many",
+    args: &[Text, Text, Texts, TextUuids, Texts, TextUuids, Dues, Int, Int, Millis, Text, Bool],
+    answer: Answer::Texts,
+};
+/// (id, reason)
+pub(crate) const CANCEL: Statement =
+    Statement { name: "cancel", args: &[TextUuid, Text], answer: Answer::Text };
+/// (id, lease_token, claim_no, history)
+pub(crate) const COMPLETE_IN: Statement =
+    Statement { name: "complete_in", args: &[TextUuid, TextUuid, Int, Text], answer: Answer::Text };
+
+/// (queue, n, worker, lease, priorities, shares, run_ats, behind_ms, each, discover, skip_types)
+pub(crate) const CLAIM: Statement =
+    Statement::rows("claim", &[Text, Int, Uuid, Millis, SmallInts, Ints, Times, BigInts, Int, Bool, Texts]);
+/// (queue)
+pub(crate) const NEXT_DUE: Statement = Statement::value("next_due", &[Text]);
+/// (queue)
+pub(crate) const FLOORS: Statement = Statement::rows("floors", &[Text]);
+/// (queue, priorities, shares, run_ats, behind_ms)
+pub(crate) const PUBLISH_FLOORS: Statement =
+    Statement::value("publish_floors", &[Text, SmallInts, Ints, Times, BigInts]);
+
+/// (ids, lease_tokens, claim_nos, history)
+pub(crate) const COMPLETE: Statement = Statement::rows("complete", &[Uuids, Uuids, Ints, Text]);
+/// (ids, lease_tokens, claim_nos, verdicts, delays_ms, classes, codes, summaries, expired_only)
+pub(crate) const FAIL: Statement =
+    Statement::rows("fail", &[Uuids, Uuids, Ints, Texts, BigInts, Texts, Texts, Texts, Bool]);
+
+/// (ids, lease_tokens, lease)
+pub(crate) const RENEW: Statement = Statement::rows("renew", &[Uuids, Uuids, Millis]);
+/// (queue, n, priorities, shares, uptos, behind_ms)
+pub(crate) const EXPIRED: Statement =
+    Statement::rows("expired", &[Text, Int, SmallInts, Ints, Times, BigInts]);
+/// (queue, every)
+pub(crate) const TAKE_SWEEP: Statement = Statement::value("take_sweep", &[Text, Millis]);
+
+/// (id, host, pid, version, schema_version, queues, listener_pid, listener_state, running, stopping)
+pub(crate) const WORKER_BEAT: Statement =
+    Statement::value("worker_beat", &[Uuid, Text, Int, Text, Int, Json, Int, Text, Int, Bool]);
+/// (id)
+pub(crate) const WORKER_GONE: Statement = Statement::value("worker_gone", &[Uuid]);
+/// (n)
+pub(crate) const REMOVE_EXPIRED: Statement = Statement::rows("remove_expired", &[Int]);
+/// (task, every)
+pub(crate) const UPKEEP_DUE: Statement = Statement::value("upkeep_due", &[Text, Millis]);
+/// (task, duration_ms, findings, error)
+pub(crate) const UPKEEP_REPORT: Statement = Statement::value("upkeep_report", &[Text, BigInt, Json, Text]);
+/// ()
+pub(crate) const PARTITIONS: Statement = Statement::rows("partitions", &[]);
+/// ()
+pub(crate) const SCHEMA_STATE: Statement = Statement::rows("schema_state", &[]);
+
+/// (cap)
+pub(crate) const SHOW_QUEUES: Statement = Statement::rows("show_queues", &[Int]);
+/// (statuses, queue, job_type, before, n)
+pub(crate) const SHOW_JOBS: Statement = Statement::rows("show_jobs", &[Texts, Text, Text, Uuid, Int]);
+/// (id)
+pub(crate) const SHOW_JOB: Statement = Statement::rows("show_job", &[Uuid]);
+/// (id)
+pub(crate) const SHOW_PAYLOAD: Statement = Statement::value("show_payload", &[Uuid]);
+/// (job_id)
+pub(crate) const SHOW_ATTEMPTS: Statement = Statement::rows("show_attempts", &[Uuid]);
+/// ()
+pub(crate) const SHOW_WORKERS: Statement = Statement::rows("show_workers", &[]);
+/// ()
+pub(crate) const SHOW_UPKEEP: Statement = Statement::rows("show_upkeep", &[]);
+/// ()
+pub(crate) const SHOW_NOTIFICATIONS: Statement = Statement::value("show_notifications", &[]);
+/// (before, n)
+pub(crate) const SHOW_AUDIT: Statement = Statement::rows("show_audit", &[BigInt, Int]);
+/// (n)
+pub(crate) const AUDIT_VERIFY: Statement = Statement::rows("audit_verify", &[Int]);
+
+/// (id, reason)
+pub(crate) const OPERATOR_CANCEL: Statement = Statement::value("operator_cancel", &[Uuid, Text]);
+/// (id, reason)
+pub(crate) const OPERATOR_RETRY: Statement = Statement::value("operator_retry", &[Uuid, Text]);
+/// (queue, paused, reason)
+pub(crate) const OPERATOR_PAUSE: Statement = Statement::value("operator_pause", &[Text, Bool, Text]);
+/// (queue, history)
+pub(crate) const OPERATOR_HISTORY: Statement = Statement::value("operator_history", &[Text, Text]);
+
+/// Every statement, for the test that prepares them.
+#[cfg(test)]
+pub(crate) const CATALOGUE: &[&Statement] = &[
+    &ENQUEUE,
+    &ENQUEUE_MANY,
+    &CANCEL,
+    &COMPLETE_IN,
+    &CLAIM,
+    &NEXT_DUE,
+    &FLOORS,
+    &PUBLISH_FLOORS,
+    &COMPLETE,
+    &FAIL,
+    &RENEW,
+    &EXPIRED,
+    &TAKE_SWEEP,
+    &WORKER_BEAT,
+    &WORKER_GONE,
+    &REMOVE_EXPIRED,
+    &UPKEEP_DUE,
+    &UPKEEP_REPORT,
+    &PARTITIONS,
+    &SCHEMA_STATE,
+    &SHOW_QUEUES,
+    &SHOW_JOBS,
+    &SHOW_JOB,
+    &SHOW_PAYLOAD,
+    &SHOW_ATTEMPTS,
+    &SHOW_WORKERS,
+    &SHOW_UPKEEP,
+    &SHOW_NOTIFICATIONS,
+    &SHOW_AUDIT,
+    &AUDIT_VERIFY,
+    &OPERATOR_CANCEL,
+    &OPERATOR_RETRY,
+    &OPERATOR_PAUSE,
+    &OPERATOR_HISTORY,
+];
