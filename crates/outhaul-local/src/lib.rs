@@ -18,9 +18,15 @@
 mod error;
 mod system;
 
+pub mod child;
+pub mod pooler;
+pub mod proxy;
 pub mod server;
 
+pub use child::{Child, ChildOptions};
 pub use error::{Error, Result};
+pub use pooler::{PoolMode, Pooler};
+pub use proxy::{Action, Match, Phase, Proxy, Rule};
 pub use server::{
     Installation, Server, ServerOptions, Status, Template, TestDatabase, TestServer, Throwaway,
     ThrowawayOptions,

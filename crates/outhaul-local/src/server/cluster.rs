@@ -111,7 +111,7 @@ pub(super) async fn run(command: Command, what: &str) -> Result<()> {
 }
 
 /// The last lines of a log, for error messages.
-pub(super) fn tail(log: &Path) -> String {
+pub(crate) fn tail(log: &Path) -> String {
     let text = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text[text.len().saturating_sub(4096)..]).into_owned();
     let lines: Vec<&str> = text.lines().collect();

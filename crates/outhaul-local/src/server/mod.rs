@@ -1,14 +1,14 @@
 //! Private PostgreSQL servers: persistent, throw-away and shared by tests.
 
 mod cluster;
-mod installation;
+pub(crate) mod home;
+pub(crate) mod installation;
 mod persistent;
 mod postmaster;
 mod shared;
-mod sql;
+pub(crate) mod sql;
 mod throwaway;
 mod url;
-mod watchdog;
 
 pub use installation::Installation;
 pub use persistent::{Server, ServerOptions, Status};
@@ -18,4 +18,5 @@ pub use throwaway::{Throwaway, ThrowawayOptions};
 /// The superuser of every private server.
 pub const SUPERUSER: &str = "outhaul";
 
-pub(crate) use url::Url;
+pub(crate) use cluster::tail;
+pub(crate) use url::{Url, encode};

@@ -1,6 +1,7 @@
 //! What a running server writes down about itself, and how it is told to end.
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -46,5 +47,22 @@ impl Postmaster {
         }
         let text = format!("server process {} did not stop within {} s", self.process.pid, limit.as_secs());
         Err(Error::new(text).with_hint("look at its log for what it waits for, or stop it with SIGQUIT"))
+    }
+}
+
+/// A killed postmaster leaves a System V segment of some bytes; there are only 4,096 on a machine.
+pub(super) fn release_shared_memory(data: &Path) {
+    let Ok(text) = std::fs::read_to_string(data.join("postmaster.pid")) else { return };
+    let Some(line) = text.lines().nth(6) else { return };
+    let Some((key, id)) = line.trim().split_once(char::is_whitespace) else { return };
+    let segments = std::fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
+    let is_ours = |fields: Vec<&str>| fields.first() == Some(&key) && fields.get(1) == Some(&id.trim());
+    // `ipcrm` only marks it, and the kernel keeps a segment that somebody is still attached to.
+    if segments.lines().any(|line| is_ours(line.split_whitespace().collect())) {
+        let _ = Command::new("ipcrm")
+            .args(["-m", id.trim()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
     }
 }

@@ -27,7 +27,7 @@ pub(crate) async fn run(url: &str, statements: &[&str]) -> Result<()> {
 }
 
 /// Waits until a connection succeeds; `check` ends the wait early with the reason why it never will.
-pub(super) async fn wait_ready<F>(url: &str, limit: Duration, check: impl Fn() -> F) -> Result<()>
+pub(crate) async fn wait_ready<F>(url: &str, limit: Duration, check: impl Fn() -> F) -> Result<()>
 where
     F: Future<Output = Result<()>>,
 {

@@ -1,23 +1,21 @@
 //! Throw-away servers: direct children, to be killed, restarted and forgotten.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use tokio::sync::Mutex;
 
-use super::postmaster::Postmaster;
-use super::watchdog::Watchdog;
+use super::home::{self, Home, Watchdog};
+use super::postmaster;
 use super::{Installation, Url, cluster, sql};
 use crate::error::{Context, Error, Result};
 use crate::system::account::Account;
 use crate::system::port::ReservedPort;
 use crate::system::process::{self, Process};
-use crate::system::{lock, place};
 
 /// Crash recovery after heavy load may take a while on a slow disk.
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -96,12 +94,12 @@ impl Throwaway {
     pub async fn start_new(options: ThrowawayOptions) -> Result<Throwaway> {
         let account = Account::for_servers()?;
         let installation = options.installation.map_or_else(Installation::find, Ok)?;
-        sweep(&account).await?;
+        home::sweep(&account).await?;
         let home = Home::create(&account).await?;
-        let watchdog = Watchdog::over(&home.path)?;
+        let watchdog = Watchdog::over(home.path())?;
         cluster::copy_of_template(&installation, &account, &home.data()).await?;
         let port = ReservedPort::any(&account)?;
-        let mut settings = cluster::reach(&home.path, port.number(), options.tcp);
+        let mut settings = cluster::reach(home.path(), port.number(), options.tcp);
         if !options.durable {
             settings.push(("fsync".into(), "off".into()));
             settings.push(("full_page_writes".into(), "off".into()));
@@ -191,7 +189,7 @@ impl Throwaway {
 
     /// URL of a database through the socket.
     pub fn url_of(&self, database: &str) -> String {
-        Url::socket(&self.home.path, self.port.number(), database)
+        Url::socket(self.home.path(), self.port.number(), database)
     }
 
     /// URL of the database `postgres` through loopback TCP.
@@ -218,7 +216,7 @@ impl Throwaway {
 
     /// The folder of the socket.
     pub fn socket_dir(&self) -> &Path {
-        &self.home.path
+        self.home.path()
     }
 
     /// The data directory.
@@ -228,7 +226,7 @@ impl Throwaway {
 
     /// The server's log.
     pub fn log_path(&self) -> PathBuf {
-        self.home.path.join("server.log")
+        self.home.path().join("server.log")
     }
 
     /// The programs it runs with.
@@ -248,7 +246,7 @@ impl Throwaway {
     }
 
     fn spawn(&self) -> Result<Child> {
-        let mut command = self.installation.command("postgres", &self.account, &self.home.path)?;
+        let mut command = self.installation.command("postgres", &self.account, self.home.path())?;
         command.arg("-D").arg(self.home.data());
         for (name, value) in &self.settings {
             command.arg("-c").arg(format!("{name}={value}"));
@@ -265,7 +263,7 @@ impl Throwaway {
 impl Drop for Throwaway {
     fn drop(&mut self) {
         let Some(mut child) = self.child.get_mut().take() else {
-            release_shared_memory(&self.home.data());
+            postmaster::release_shared_memory(&self.home.data());
             return;
         };
         // An immediate shutdown frees the shared memory, which SIGKILL would leave behind.
@@ -283,79 +281,4 @@ impl Drop for Throwaway {
 
 fn is_running(child: &mut Child) -> bool {
     matches!(child.try_wait(), Ok(None))
-}
-
-/// A killed postmaster leaves a System V segment of some bytes; there are only 4,096 on a machine.
-fn release_shared_memory(data: &Path) {
-    let Ok(text) = std::fs::read_to_string(data.join("postmaster.pid")) else { return };
-    let Some(line) = text.lines().nth(6) else { return };
-    let Some((key, id)) = line.trim().split_once(char::is_whitespace) else { return };
-    let segments = std::fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
-    let is_ours = |fields: Vec<&str>| fields.first() == Some(&key) && fields.get(1) == Some(&id.trim());
-    // `ipcrm` only marks it, and the kernel keeps a segment that somebody is still attached to.
-    if segments.lines().any(|line| is_ours(line.split_whitespace().collect())) {
-        let _ = Command::new("ipcrm")
-            .args(["-m", id.trim()])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-    }
-}
-
-/// The folder of one throw-away server; its lock is held as long as its owner lives.
-#[derive(Debug)]
-struct Home {
-    path: PathBuf,
-    _owner: File,
-}
-
-impl Home {
-    async fn create(account: &Account) -> Result<Home> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let folder = place::within(account, "throwaway")?;
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = folder.join(format!("{}-{number}-{:04x}", std::process::id(), fastrand::u16(..)));
-        // Between mkdir and lock a sweep must not take it for a dead one.
-        let _sweep = lock::lock(&folder.join("sweep.lock"), cluster::SETUP_LIMIT).await?;
-        account.private_dir(&path)?;
-        let owner = lock::try_lock(&path.join("owner.lock"))?;
-        let owner =
-            owner.ok_or_else(|| Error::new(format!("{} belongs to another process", path.display())))?;
-        Ok(Home { path, _owner: owner })
-    }
-
-    fn data(&self) -> PathBuf {
-        self.path.join("data")
-    }
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        if let Err(e) = cluster::remove_dir(&self.path) {
-            tracing::warn!(error = %e, "a throw-away server left its folder behind");
-        }
-    }
-}
-
-/// Removes what owners that are dead have left: their lock can be taken.
-async fn sweep(account: &Account) -> Result<()> {
-    let folder = place::within(account, "throwaway")?;
-    let Some(_sweep) = lock::try_lock(&folder.join("sweep.lock"))? else { return Ok(()) };
-    let entries = std::fs::read_dir(&folder).context(|| format!("cannot list {}", folder.display()))?;
-    for path in entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()) {
-        let Ok(Some(_owner)) = lock::try_lock(&path.join("owner.lock")) else { continue };
-        // The dead owner's watchdog may be at the same work: whoever comes second finds less to do.
-        if let Err(e) = remove_remains(&path).await {
-            tracing::warn!(error = %e, "cannot remove what a dead process has left");
-        }
-    }
-    Ok(())
-}
-
-async fn remove_remains(home: &Path) -> Result<()> {
-    if let Some(postmaster) = Postmaster::on(&home.join("data")) {
-        postmaster.end(Signal::SIGQUIT, STOP_LIMIT).await?;
-    }
-    release_shared_memory(&home.join("data"));
-    cluster::remove_dir(home)
 }

@@ -4,13 +4,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use outhaul_local::{Server, ServerOptions, Status, Throwaway, ThrowawayOptions};
-use tokio_postgres::NoTls;
 
-async fn connect(url: &str) -> tokio_postgres::Client {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
-    tokio::spawn(connection);
-    client
-}
+use crate::common::{connect, eventually, runs};
 
 /// A folder below /tmp that the server's account can reach; removed with its server.
 struct Folder(std::path::PathBuf);
@@ -190,25 +185,11 @@ async fn an_ordinary_user_runs_a_server_as_itself() {
     let owner = status.lines().find(|line| line.starts_with("Uid:")).unwrap();
     assert!(owner.contains(&nobody.uid.to_string()), "{owner}");
     kill(pid.parse().unwrap(), nix::sys::signal::Signal::SIGINT);
-    eventually("the server ends", || !runs(pid.parse().unwrap())).await;
-}
-
-/// A zombie does not run: not every init reaps at once.
-fn runs(pid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+    eventually("the server ends", async || !runs(pid.parse().unwrap())).await;
 }
 
 fn kill(pid: i32, signal: nix::sys::signal::Signal) {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).unwrap();
-}
-
-async fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let started = std::time::Instant::now();
-    while !condition() {
-        assert!(started.elapsed().as_secs() < 30, "not within 30 s: {what}");
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
 }
 
 #[tokio::test]
@@ -224,7 +205,7 @@ async fn kill_and_restart_keeps_committed_rows_and_the_port() {
         tokio::spawn(async move { busy.batch_execute("do $$ begin loop end loop; end $$").await });
     server.kill().await.unwrap();
     assert_eq!(server.pid().await, None);
-    assert!(!runs(pid), "a backend survived the kill");
+    assert!(!runs(pid as u32), "a backend survived the kill");
     assert!(computing.await.unwrap().is_err());
     assert!(client.batch_execute("commit").await.is_err());
 
@@ -274,7 +255,7 @@ async fn dropping_a_throwaway_leaves_nothing() {
     let (pid, folder) = (server.pid().await.unwrap(), server.socket_dir().to_owned());
     drop(server);
     assert!(!folder.exists());
-    assert!(!runs(pid as i32));
+    assert!(!runs(pid));
 }
 
 #[tokio::test]
@@ -295,6 +276,8 @@ async fn a_throwaway_vanishes_with_an_owner_that_was_killed() {
     assert!(Path::new(folder).join("data/PG_VERSION").exists());
     owner.kill().unwrap();
     owner.wait().unwrap();
-    eventually("server and folder are gone", || !runs(pid.parse().unwrap()) && !Path::new(folder).exists())
-        .await;
+    eventually("server and folder are gone", async || {
+        !runs(pid.parse().unwrap()) && !Path::new(folder).exists()
+    })
+    .await;
 }

@@ -6,11 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use outhaul_local::TestServer;
 use tokio_postgres::NoTls;
 
-async fn connect(url: &str) -> tokio_postgres::Client {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
-    tokio::spawn(connection);
-    client
-}
+use crate::common::{connect, eventually};
 
 fn unique() -> String {
     uuid::Uuid::now_v7().to_string()
@@ -97,12 +93,8 @@ async fn helper_uses_the_shared_server() {
     let server = TestServer::shared().await.unwrap();
     let gone = std::env::var("OUTHAUL_IT_GONE").expect("set by the caller");
     let client = connect(&server.url()).await;
-    let started = std::time::Instant::now();
-    while client.query_opt("select 1 from pg_database where datname = $1", &[&gone]).await.unwrap().is_some()
-    {
-        assert!(started.elapsed().as_secs() < 60, "{gone} is still there");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+    let exists = "select 1 from pg_database where datname = $1";
+    eventually("it is dropped", async || client.query_opt(exists, &[&gone]).await.unwrap().is_none()).await;
 }
 
 #[tokio::test]
