@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use outhaul::{Dsn, MigrateOptions, Operator, migrate};
 use outhaul_local::{Throwaway, ThrowawayOptions};
 use tokio::sync::Mutex;
 use tokio_postgres::Client;
 
-use crate::reference::Design;
+use crate::reference::{Design, Schema};
 use crate::report::{Metric, Sample};
 use crate::{db, proc};
 
@@ -21,7 +22,7 @@ const SETTINGS: [(&str, &str); 6] = [
     ("synchronous_commit", "on"),
     ("shared_buffers", "256MB"),
     ("max_connections", "100"),
-    ("max_wal_size", "16GB"),
+    ("max_wal_size", "32GB"),
     ("min_wal_size", "2GB"),
     ("checkpoint_timeout", "60min"),
 ];
@@ -57,16 +58,22 @@ impl Ground {
 
     /// An empty database with the tables of `design`, right after a checkpoint.
     pub(crate) async fn arena(&self, design: &'static Design) -> Result<Arena> {
+        let arena = self.copy(design).await?;
+        self.admin.batch_execute("checkpoint").await?;
+        Ok(arena)
+    }
+
+    async fn copy(&self, design: &'static Design) -> Result<Arena> {
         let template = self.template(design).await?;
         let name = format!("{}_{}", design.name, self.serial.fetch_add(1, Ordering::Relaxed));
         self.admin.batch_execute(&format!("create database {name} template {template}")).await?;
-        self.admin.batch_execute("checkpoint").await?;
         let url = self.server.tcp_url_of(&name);
         let session = db::connect(&url).await?;
         Ok(Arena { name, url, session, postmaster: self.postmaster })
     }
 
-    /// A database that is filled once by `build` and then serves every round.
+    /// A database that is filled once by `build` and then serves every round. There is no checkpoint between its
+    /// building and its use, and none later in the cell: claims on a deep table would pay for whole pages in the WAL.
     pub(crate) async fn kept_arena(
         &self,
         key: &str,
@@ -77,10 +84,18 @@ impl Ground {
         if let Some(arena) = kept.get(key) {
             return Ok(arena.clone());
         }
-        let arena = Arc::new(self.arena(design).await?);
+        let arena = Arc::new(self.copy(design).await?);
         build(&arena).await?;
         kept.insert(key.to_owned(), arena.clone());
         Ok(arena)
+    }
+
+    /// Drops the databases kept for a cell.
+    pub(crate) async fn clear_kept(&self) -> Result<()> {
+        for (_, arena) in self.kept.lock().await.drain() {
+            self.clear(Arc::into_inner(arena).context("a kept database is in use")?).await?;
+        }
+        Ok(())
     }
 
     /// Drops a database, which ends in a checkpoint: the next measurement does not write this one's pages.
@@ -107,17 +122,27 @@ impl Ground {
         let mut templates = self.templates.lock().await;
         if !templates.contains(&design.name) {
             self.admin.batch_execute(&format!("create database {name}")).await?;
-            let client = db::connect(&self.server.tcp_url_of(&name)).await?;
-            client
-                .batch_execute(design.schema)
-                .await
-                .with_context(|| format!("schema of {}", design.name))?;
-            drop(client);
+            let url = self.server.tcp_url_of(&name);
+            install(&url, &design.schema).await.with_context(|| format!("schema of {}", design.name))?;
             wait_until_unused(&self.admin, &name).await?;
             templates.push(design.name);
         }
         Ok(name)
     }
+}
+
+/// Makes a design's tables in an empty database.
+async fn install(url: &str, schema: &Schema) -> Result<()> {
+    match schema {
+        Schema::Statements(statements) => db::connect(url).await?.batch_execute(statements).await?,
+        Schema::Outhaul { history } => {
+            let dsn = Dsn::parse(url, |_| None)?;
+            let options = MigrateOptions::default();
+            migrate(&dsn, &options).await?;
+            Operator::connect(&dsn, &options.schema).await?.history("bench", history).await?;
+        }
+    }
+    Ok(())
 }
 
 /// A database under measurement.

@@ -14,7 +14,7 @@ use tokio_postgres::{Client, Statement};
 use uuid::Uuid;
 
 use crate::db;
-use crate::reference::{Column, Design};
+use crate::reference::{Column, Design, Style};
 
 /// The number in a payload of ours, or 0 in any other.
 pub(crate) fn number_of(payload: &str) -> u64 {
@@ -36,20 +36,13 @@ pub(crate) struct Feed {
 
 impl Feed {
     /// `padding`: bytes added to each payload. They do not compress, as no real payload does as well as a repeated letter.
-    pub(crate) async fn connect(url: &str, design: &Design, padding: usize) -> Result<Self> {
+    pub(crate) async fn connect(url: &str, design: &Design, style: Style, padding: usize) -> Result<Self> {
         let client = db::connect(url).await?;
-        let one = client.prepare(design.insert_one).await?;
-        let many = client.prepare(design.insert_many).await?;
+        let (one, many) = design.inserts(style)?;
+        let (one, many) = (client.prepare(one).await?, client.prepare(many).await?);
         let mut random = fastrand::Rng::with_seed(7);
         let padding = (0..padding).map(|_| random.alphanumeric()).collect();
         Ok(Self { client, one, many, columns: design.columns, padding })
-    }
-
-    /// The same, but its single inserts notify.
-    pub(crate) async fn connect_notifying(url: &str, design: &Design) -> Result<Self> {
-        let mut feed = Self::connect(url, design, 0).await?;
-        feed.one = feed.client.prepare(design.insert_and_notify).await?;
-        Ok(feed)
     }
 
     /// Inserts job number `number`.
@@ -146,6 +139,16 @@ impl Feed {
     }
 }
 
+/// What a [`Crowd`] does.
+pub(crate) struct Load {
+    pub(crate) style: Style,
+    pub(crate) clients: usize,
+    /// Jobs of each call.
+    pub(crate) size: u64,
+    /// Bytes added to each payload.
+    pub(crate) padding: usize,
+}
+
 /// Many clients inserting at full speed until they are dropped, each insert a transaction of its own.
 pub(crate) struct Crowd {
     inserted: Arc<AtomicU64>,
@@ -153,22 +156,16 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// Connects `clients` sessions; each call inserts `size` jobs with `padding` bytes more in each payload.
-    pub(crate) async fn start(
-        url: &str,
-        design: &Design,
-        clients: usize,
-        size: u64,
-        padding: usize,
-    ) -> Result<Self> {
+    /// Connects the clients and lets them go.
+    pub(crate) async fn start(url: &str, design: &Design, load: Load) -> Result<Self> {
         let inserted = Arc::new(AtomicU64::new(0));
         let mut feeds = Vec::new();
-        for _ in 0..clients {
-            feeds.push(Feed::connect(url, design, padding).await?);
+        for _ in 0..load.clients {
+            feeds.push(Feed::connect(url, design, load.style, load.padding).await?);
         }
         let mut crowd = Self { inserted, clients: JoinSet::new() };
         for feed in feeds {
-            crowd.clients.spawn(insert_for_ever(feed, size, crowd.inserted.clone()));
+            crowd.clients.spawn(insert_for_ever(feed, load.size, crowd.inserted.clone()));
         }
         Ok(crowd)
     }

@@ -157,6 +157,7 @@ async fn run_cell(bench: &Bench, cell: &Cell, progress: &mut Progress) -> Result
             report.variants[index].rounds[round] = Some(sample);
         }
     }
+    bench.ground.clear_kept().await?;
     report.compare(cell.comparisons);
     Ok(report)
 }

@@ -9,7 +9,7 @@ use super::{design_of, of_worker};
 use crate::arena::Arena;
 use crate::feed::Feed;
 use crate::harness::{Bench, Cell, Comparison, Goal};
-use crate::reference::Design;
+use crate::reference::{Design, Style};
 use crate::report::Metric::JobsPerSecond;
 use crate::report::{Metric, Sample};
 use crate::worker::{Spec, Worker};
@@ -22,7 +22,7 @@ const BACKLOG: u64 = 4_000;
 pub(crate) const CLOSED: Cell = Cell {
     name: "closed",
     about: "enqueue, claim, handle and settle at once; batches of 100, one worker process",
-    variants: &["seed", "plain"],
+    variants: &["seed", "functions", "functions no-history", "plain"],
     most_rounds: usize::MAX,
     comparisons: &[
         Comparison {
@@ -79,7 +79,7 @@ impl Loop {
         let lanes = if paced { 1 } else { 3 };
         let spec = Spec { kind: design.worker, url: arena.url.clone(), batch: BATCH, lanes, wake: false };
         let mut worker = Worker::start(&spec).await?;
-        let feed = Feed::connect(&arena.url, design, 0).await?;
+        let feed = Feed::connect(&arena.url, design, Style::Silent, 0).await?;
         let settled = worker.settled();
         worker.go(0).await?;
         let producer = tokio::spawn(async move { feed.flow(u64::from(BATCH), pace, BACKLOG, settled).await });

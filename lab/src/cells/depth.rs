@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::{design_of, quantile};
 use crate::feed::Feed;
 use crate::harness::{Bench, Cell, Comparison, Goal};
-use crate::reference;
+use crate::reference::{self, Style};
 use crate::report::Metric::ClaimP50Ms;
 use crate::report::{Metric, Sample};
 
@@ -15,13 +15,13 @@ const SHALLOW: u64 = 10_000;
 pub(crate) const DEPTH: Cell = Cell {
     name: "depth",
     about: "a claim of 100 at 10,000,000 pending jobs (built once) and at 10,000, the depth kept up between claims",
-    variants: &["plain 10k", "plain 10M"],
+    variants: &["plain 10k", "plain 10M", "functions 10k", "functions 10M"],
     most_rounds: usize::MAX,
     comparisons: &[
         Comparison {
             what: "claim p50 at 10 M pending / at 10 k",
-            of: ("outhaul 10M", ClaimP50Ms),
-            to: Some(("outhaul 10k", ClaimP50Ms)),
+            of: ("functions 10M", ClaimP50Ms),
+            to: Some(("functions 10k", ClaimP50Ms)),
             goal: Goal::AtMost(1.5),
         },
         Comparison {
@@ -39,7 +39,7 @@ async fn measure(bench: &Bench, variant: &'static str) -> Result<Sample> {
     let depth = if variant.ends_with("10M") { bench.scale.depth } else { SHALLOW };
     let arena =
         bench.ground.kept_arena(variant, design, async |arena| arena.build(design, depth).await).await?;
-    let feed = Feed::connect(&arena.url, design, 0).await?;
+    let feed = Feed::connect(&arena.url, design, Style::Silent, 0).await?;
     let times = reference::time_claims(design.worker, &arena.url, &feed, bench.scale.claims).await?;
     let mut times: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1e3).collect();
     Ok(Sample::from([

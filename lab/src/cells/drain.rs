@@ -12,7 +12,7 @@ use crate::report::Sample;
 pub(crate) const DRAIN: Cell = Cell {
     name: "drain",
     about: "200,000 no-op jobs are drained by one worker process; claims of 1,000",
-    variants: &["plain"],
+    variants: &["plain", "functions", "functions no-history"],
     most_rounds: usize::MAX,
     comparisons: &[
         Comparison {

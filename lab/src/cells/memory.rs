@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use super::{design_of, of_worker};
 use crate::feed::Feed;
 use crate::harness::{Bench, Cell, Comparison, Goal};
+use crate::reference::Style;
 use crate::report::Metric::{MemoryGrowthMib, WorkerMemoryPeakMib};
 use crate::report::{Metric, Sample};
 use crate::worker::{Spec, Worker};
@@ -39,7 +40,7 @@ async fn measure(bench: &Bench, variant: &str) -> Result<Sample> {
     let spec = Spec { kind: design.worker, url: arena.url.clone(), batch: 100, lanes: 1, wake: false };
     let mut worker = Worker::start(&spec).await?;
     worker.go(0).await?;
-    let feed = Feed::connect(&arena.url, design, 0).await?;
+    let feed = Feed::connect(&arena.url, design, Style::Silent, 0).await?;
     let settled = worker.settled();
     let produce = feed.flow(100, None, 4_000, settled);
     let watch = async {

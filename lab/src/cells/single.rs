@@ -2,16 +2,28 @@
 
 use anyhow::Result;
 
-use super::design_of;
-use crate::feed::Crowd;
+use super::{design_of, style_of};
+use crate::db;
+use crate::feed::{Crowd, Load};
 use crate::harness::{Bench, Cell, Comparison, Goal};
 use crate::report::Metric::{JobsPerSecond, ServerCpuUsPerJob};
 use crate::report::{Metric, Sample};
 
+/// Sessions that listen while jobs are enqueued, in every variant: a notification nobody hears costs little.
+const LISTENERS: usize = 4;
+
 pub(crate) const SINGLE: Cell = Cell {
     name: "single",
     about: "one job per transaction, by 8 and by 32 clients; plain is one INSERT without a notification",
-    variants: &["plain 8", "plain 32"],
+    variants: &[
+        "plain 8",
+        "functions 8",
+        "functions 8 silent",
+        "functions 8 keyed",
+        "plain 32",
+        "functions 32",
+        "functions 32 silent",
+    ],
     most_rounds: usize::MAX,
     comparisons: &[
         Comparison {
@@ -57,12 +69,17 @@ async fn measure(bench: &Bench, variant: &str) -> Result<Sample> {
 pub(super) async fn enqueue(bench: &Bench, variant: &str, clients: usize, size: u64) -> Result<Sample> {
     let design = design_of(variant)?;
     let arena = bench.ground.arena(design).await?;
-    let mut crowd = Crowd::start(&arena.url, design, clients, size, 0).await?;
+    let mut listeners = Vec::new();
+    for _ in 0..LISTENERS {
+        listeners.push(db::connect_listening(&arena.url, design.channel).await?);
+    }
+    let load = Load { style: style_of(variant), clients, size, padding: 0 };
+    let mut crowd = Crowd::start(&arena.url, design, load).await?;
     tokio::time::sleep(bench.scale.warm_up).await;
     let (first, before) = (crowd.inserted()?, arena.reading().await?);
     tokio::time::sleep(bench.scale.window).await;
     let (last, after) = (crowd.inserted()?, arena.reading().await?);
-    drop(crowd);
+    drop((crowd, listeners));
     let jobs = (last - first) as f64;
     let mut sample = Sample::from([(Metric::JobsPerSecond, jobs / after.seconds_since(&before))]);
     after.per_job(&before, jobs, &mut sample);

@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 use super::{design_of, quantile};
 use crate::feed::Feed;
 use crate::harness::{Bench, Cell, Comparison, Goal};
+use crate::reference::Style;
 use crate::report::Metric::{LatencyP50Ms, LatencyP99Ms};
 use crate::report::{Metric, Sample};
 use crate::worker::{Spec, Worker};
@@ -53,7 +54,7 @@ async fn measure(bench: &Bench, variant: &str) -> Result<Sample> {
     let spec = Spec { kind: design.worker, url: arena.url.clone(), batch: 100, lanes: 1, wake: true };
     let mut worker = Worker::start(&spec).await?;
     worker.go(0).await?;
-    let feed = Feed::connect_notifying(&arena.url, design).await?;
+    let feed = Feed::connect(&arena.url, design, Style::Notifying, 0).await?;
     let sent = feed.drip(gap, bench.scale.warm_up + bench.scale.drip).await?;
     // One gap more, so that the last job has started.
     tokio::time::sleep(gap * 4).await;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{design_of, drainer};
-use crate::feed::Crowd;
+use super::{design_of, drainer, style_of};
+use crate::feed::{Crowd, Load};
 use crate::harness::{Bench, Cell, Comparison, Goal};
 use crate::report::Metric::{DeadTuplesPerJob, HotShare, WalBytesPerJob};
 use crate::report::Sample;
@@ -17,7 +17,7 @@ const LARGE: usize = 4_096;
 pub(crate) const WAL: Cell = Cell {
     name: "wal",
     about: "WAL and dead tuples over a job's life, enqueued singly by 8 clients, then drained; 4k: payloads of 4 KiB",
-    variants: &["plain", "seed", "plain 4k", "seed 4k"],
+    variants: &["plain", "seed", "functions", "functions no-history", "plain 4k", "seed 4k", "functions 4k"],
     // Bytes and tuples are counted, not timed: they differ by a few in a thousand between rounds.
     most_rounds: 3,
     comparisons: &[
@@ -60,8 +60,9 @@ async fn measure(bench: &Bench, variant: &str) -> Result<Sample> {
     let design = design_of(variant)?;
     let padding = if variant.ends_with("4k") { LARGE } else { 0 };
     let arena = bench.ground.arena(design).await?;
+    let load = Load { style: style_of(variant), clients: 8, size: 1, padding };
     let before = arena.reading().await?;
-    let mut crowd = Crowd::start(&arena.url, design, 8, 1, padding).await?;
+    let mut crowd = Crowd::start(&arena.url, design, load).await?;
     tokio::time::sleep(bench.scale.window / 2).await;
     let jobs = crowd.inserted()?;
     drop(crowd);

@@ -15,14 +15,12 @@ use crate::db;
 use crate::feed::Feed;
 use crate::worker::{Spec, Tally, serve};
 
-/// Where a worker finds that there is work.
-pub(super) const CHANNEL: &str = "bench_jobs";
-
 /// Rest after an empty claim when nothing will wake the worker.
 const POLL: Duration = Duration::from_millis(1);
 /// The same when a notification will.
 const POLL_LISTENING: Duration = Duration::from_secs(1);
 
+/// Claims that are not timed: they fill the caches of the new sessions.
 const WARM_CLAIMS: u64 = 10;
 
 /// The two statements of a worker.
@@ -39,10 +37,10 @@ pub(super) trait Verbs: Sized {
     async fn settle(&self, held: Vec<Self::Held>) -> Result<u64>;
 }
 
-/// Runs lanes until the parent ends the process.
-pub(super) async fn run<V: Verbs>(spec: &Spec) -> Result<()> {
+/// Runs lanes until the parent ends the process; `channel` carries the notifications of the design.
+pub(super) async fn run<V: Verbs>(spec: &Spec, channel: &str) -> Result<()> {
     let (claimer, wake) = if spec.wake {
-        let (client, wake) = db::connect_listening(&spec.url, CHANNEL).await?;
+        let (client, wake) = db::connect_listening(&spec.url, channel).await?;
         (client, Some(wake))
     } else {
         (db::connect_for_work(&spec.url).await?, None)
@@ -85,7 +83,6 @@ async fn rest(wake: Option<&Arc<Notify>>) {
 pub(super) async fn time_claims<V: Verbs>(url: &str, feed: &Feed, claims: u64) -> Result<Vec<Duration>> {
     let verbs = V::connect(db::connect_for_work(url).await?, db::connect_for_work(url).await?).await?;
     let mut times = Vec::new();
-    // The first claims fill the caches of the new sessions.
     for number in 0..WARM_CLAIMS + claims {
         let began = Instant::now();
         let jobs = verbs.claim(100).await?;

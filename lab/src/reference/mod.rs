@@ -3,12 +3,13 @@
 //! Each is the best simple form of its idea: prepared statements, batches, two connections, plans pinned to the index.
 
 mod driver;
+pub(crate) mod functions;
 pub(crate) mod plain;
 pub(crate) mod seed;
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::feed::Feed;
 use crate::worker::{Kind, Spec};
@@ -19,18 +20,37 @@ pub(crate) struct Design {
     pub(crate) name: &'static str,
     /// The worker program that goes with it.
     pub(crate) worker: Kind,
-    /// Makes the tables in an empty database.
-    pub(crate) schema: &'static str,
-    /// Inserts one job in a statement of its own.
-    pub(crate) insert_one: &'static str,
-    /// The same with a notification in the same statement.
-    pub(crate) insert_and_notify: &'static str,
-    /// Inserts many jobs, one array per column.
-    pub(crate) insert_many: &'static str,
-    /// What the three inserts take, in the order of their parameters.
+    pub(crate) schema: Schema,
+    /// Where its notifications are sent.
+    pub(crate) channel: &'static str,
+    /// Inserts one job in a statement of its own: without a notification, with one, and with one and a key.
+    pub(crate) silent: &'static str,
+    pub(crate) notifying: &'static str,
+    pub(crate) keyed: Option<&'static str>,
+    /// Inserts many jobs, one array per column; and with a key each.
+    pub(crate) many: &'static str,
+    pub(crate) many_keyed: Option<&'static str>,
+    /// What the inserts take, in the order of their parameters.
     pub(crate) columns: &'static [Column],
-    /// Fills the table with `$1` jobs inside the server, for depths that are too large to send.
+    /// Fills the table with `$1` jobs, a multiple of 1,000, inside the server: for depths that are too large to send.
     pub(crate) build: &'static str,
+}
+
+/// How the tables come into an empty database.
+pub(crate) enum Schema {
+    Statements(&'static str),
+    /// By migration; the queue `bench` keeps this of completed jobs.
+    Outhaul {
+        history: &'static str,
+    },
+}
+
+/// Which of a design's inserts a producer uses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Style {
+    Silent,
+    Notifying,
+    Keyed,
 }
 
 /// A parameter of an insert.
@@ -42,11 +62,28 @@ pub(crate) enum Column {
     Id,
 }
 
+impl Design {
+    /// The statements that insert one job and many.
+    pub(crate) fn inserts(&self, style: Style) -> Result<(&'static str, &'static str)> {
+        match style {
+            Style::Silent => Ok((self.silent, self.many)),
+            Style::Notifying => Ok((self.notifying, self.many)),
+            Style::Keyed => {
+                let keyed = self.keyed.zip(self.many_keyed);
+                keyed.with_context(|| format!("design {} has no idempotency keys", self.name))
+            }
+        }
+    }
+}
+
 /// Runs the worker process of a reference until its parent ends it.
 pub(crate) async fn work(spec: &Spec) -> Result<()> {
     match spec.kind {
-        Kind::Plain => driver::run::<plain::PlainWorker>(spec).await,
-        Kind::Seed => driver::run::<seed::SeedWorker>(spec).await,
+        Kind::Plain => driver::run::<plain::PlainWorker>(spec, plain::PLAIN.channel).await,
+        Kind::Functions => {
+            driver::run::<functions::FunctionsWorker>(spec, functions::FUNCTIONS.channel).await
+        }
+        Kind::Seed => driver::run::<seed::SeedWorker>(spec, seed::SEED.channel).await,
     }
 }
 
@@ -54,6 +91,7 @@ pub(crate) async fn work(spec: &Spec) -> Result<()> {
 pub(crate) async fn time_claims(worker: Kind, url: &str, feed: &Feed, claims: u64) -> Result<Vec<Duration>> {
     match worker {
         Kind::Plain => driver::time_claims::<plain::PlainWorker>(url, feed, claims).await,
+        Kind::Functions => driver::time_claims::<functions::FunctionsWorker>(url, feed, claims).await,
         Kind::Seed => driver::time_claims::<seed::SeedWorker>(url, feed, claims).await,
     }
 }

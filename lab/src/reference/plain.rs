@@ -7,13 +7,14 @@ use anyhow::Result;
 use tokio_postgres::{Client, Statement};
 
 use super::driver::Verbs;
-use super::{Column, Design};
+use super::{Column, Design, Schema};
 use crate::worker::Kind;
 
 pub(crate) const PLAIN: Design = Design {
     name: "plain",
     worker: Kind::Plain,
-    schema: "
+    schema: Schema::Statements(
+        "
         create table jobs (
             id bigint generated always as identity primary key,
             run_at timestamptz not null default now(),
@@ -21,11 +22,15 @@ pub(crate) const PLAIN: Design = Design {
             payload jsonb not null
         );
         create index jobs_pending on jobs (run_at, id) where leased_until is null;",
-    insert_one: "insert into jobs (payload) values ($1::text::jsonb)",
-    insert_and_notify: "
+    ),
+    channel: "bench_jobs",
+    silent: "insert into jobs (payload) values ($1::text::jsonb)",
+    notifying: "
         with job as (insert into jobs (payload) values ($1::text::jsonb) returning id)
         select pg_notify('bench_jobs', '') from job",
-    insert_many: "insert into jobs (payload) select p::jsonb from unnest($1::text[]) p",
+    many: "insert into jobs (payload) select p::jsonb from unnest($1::text[]) p",
+    keyed: None,
+    many_keyed: None,
     columns: &[Column::Payload],
     build: "insert into jobs (payload) select jsonb_build_object('seq', n) from generate_series(1, $1::bigint) n",
 };

@@ -8,13 +8,14 @@ use tokio_postgres::{Client, Statement};
 use uuid::Uuid;
 
 use super::driver::Verbs;
-use super::{Column, Design};
+use super::{Column, Design, Schema};
 use crate::worker::Kind;
 
 pub(crate) const SEED: Design = Design {
     name: "seed",
     worker: Kind::Seed,
-    schema: "
+    schema: Schema::Statements(
+        "
         create table jobs (
             id uuid primary key,
             organization_id uuid,
@@ -37,17 +38,21 @@ pub(crate) const SEED: Design = Design {
         create unique index jobs_idempotency_uq on jobs (organization_id, job_type, idempotency_key)
             where idempotency_key is not null;
         create index jobs_claim on jobs (queue, priority desc, run_at, id) where status = 'pending';",
-    insert_one: "
+    ),
+    channel: "bench_jobs",
+    silent: "
         insert into jobs (id, queue, job_type, payload) values ($1, 'bench', 'bench.noop', $2::text::jsonb)",
-    insert_and_notify: "
+    notifying: "
         with job as (
             insert into jobs (id, queue, job_type, payload) values ($1, 'bench', 'bench.noop', $2::text::jsonb)
             returning id
         )
         select pg_notify('bench_jobs', '') from job",
-    insert_many: "
+    many: "
         insert into jobs (id, queue, job_type, payload)
         select i, 'bench', 'bench.noop', p::jsonb from unnest($1::uuid[], $2::text[]) u(i, p)",
+    keyed: None,
+    many_keyed: None,
     columns: &[Column::Id, Column::Payload],
     build: "
         insert into jobs (id, queue, job_type, payload)

@@ -39,6 +39,8 @@ pub(crate) enum Kind {
     Plain,
     /// The seed's table, updated in place.
     Seed,
+    /// The minimal driver of our own SQL functions.
+    Functions,
 }
 
 /// What the parent asks.

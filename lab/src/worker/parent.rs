@@ -113,6 +113,7 @@ fn arguments(spec: &Spec) -> Vec<String> {
     let kind = match spec.kind {
         Kind::Plain => "plain",
         Kind::Seed => "seed",
+        Kind::Functions => "functions",
     };
     let mut arguments: Vec<String> = [
         "worker",
