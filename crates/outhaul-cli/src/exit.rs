@@ -1,0 +1,106 @@
+//! Exit codes, and the errors that people and programs see.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// How the process ends; few and documented, so that scripts can rely on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// It worked.
+    Ok = 0,
+    /// It failed, or what was waited for ended badly.
+    Failed = 1,
+    /// The command line or the configuration is wrong.
+    Usage = 2,
+    /// There is no such job or object.
+    NotFound = 3,
+    /// Rights are missing, or it was refused in this state.
+    Refused = 4,
+    /// The database cannot be reached, or not for writing.
+    NoDatabase = 5,
+    /// The schema is missing, too old or too new.
+    Schema = 6,
+    /// The time limit passed.
+    TimedOut = 7,
+    /// It looked, and found something to do.
+    Findings = 8,
+    /// Interrupted from outside.
+    Interrupted = 130,
+}
+
+impl From<Exit> for std::process::ExitCode {
+    fn from(exit: Exit) -> std::process::ExitCode {
+        std::process::ExitCode::from(exit as u8)
+    }
+}
+
+/// An error with its exit code, a stable code for programs, and what to do.
+#[derive(Debug, Serialize)]
+pub(crate) struct Problem {
+    /// A short stable name, such as `not_found`.
+    pub(crate) code: String,
+    /// What failed, on which object.
+    pub(crate) message: String,
+    /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) hint: Option<String>,
+    #[serde(serialize_with = "as_number", rename = "exit_code")]
+    pub(crate) exit: Exit,
+}
+
+impl Problem {
+    pub(crate) fn new(exit: Exit, code: &str, message: impl Into<String>) -> Problem {
+        Problem { code: code.to_owned(), message: message.into(), hint: None, exit }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Problem {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Problem {
+        Problem::new(Exit::Usage, "usage", message)
+    }
+
+    /// What an error of any layer means to the person at the terminal.
+    pub(crate) fn of(error: anyhow::Error) -> Problem {
+        let error = match error.downcast::<Problem>() {
+            Ok(problem) => return problem,
+            Err(error) => error,
+        };
+        if let Some(library) = error.downcast_ref::<outhaul::Error>() {
+            let problem = Problem::new(exit_of(library), library.code(), format!("{error:#}"));
+            return Problem { hint: library.hint().map(str::to_owned), ..problem };
+        }
+        if let Some(local) = error.downcast_ref::<outhaul_local::Error>() {
+            let problem = Problem::new(Exit::Failed, "local_server", local.message());
+            return Problem { hint: local.hint().map(str::to_owned), ..problem };
+        }
+        Problem::new(Exit::Failed, "failed", format!("{error:#}"))
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+fn exit_of(error: &outhaul::Error) -> Exit {
+    match error {
+        e if e.is_config() || e.is_invalid_input() => Exit::Usage,
+        e if e.is_not_found() => Exit::NotFound,
+        e if e.is_refused() || e.is_conflict() => Exit::Refused,
+        e if e.is_schema_mismatch() => Exit::Schema,
+        e if e.is_unavailable() => Exit::NoDatabase,
+        _ => Exit::Failed,
+    }
+}
+
+fn as_number<S: serde::Serializer>(exit: &Exit, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u8(*exit as u8)
+}
