@@ -8,7 +8,7 @@
 //! certificate are set up that way, and webpki alone would refuse it as an authority's; its dates are not
 //! checked, since taking it out of the file is what ends the trust.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -19,7 +19,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::version::{TLS12, TLS13};
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme, SupportedProtocolVersion,
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    SupportedProtocolVersion,
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -62,7 +63,9 @@ pub(crate) fn hint(error: &rustls::Error) -> &'static str {
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             "Connect by a name in the certificate's subjectAltName (the subject alone does not count), or use sslmode=verify-ca."
         }
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "Renew the server's certificate.",
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "Renew the server's certificate."
+        }
         _ => "Check the server's certificate.",
     }
 }
@@ -70,7 +73,8 @@ pub(crate) fn hint(error: &rustls::Error) -> &'static str {
 fn versions(options: &TlsOptions) -> Result<Vec<&'static SupportedProtocolVersion>> {
     let wanted = options.oldest..=options.newest;
     let all = [(TlsVersion::V1_2, &TLS12), (TlsVersion::V1_3, &TLS13)];
-    let versions: Vec<_> = all.iter().filter(|(version, _)| wanted.contains(version)).map(|(_, v)| *v).collect();
+    let versions: Vec<_> =
+        all.iter().filter(|(version, _)| wanted.contains(version)).map(|(_, v)| *v).collect();
     if versions.is_empty() {
         return Err(Error::config("ssl_min_protocol_version is above ssl_max_protocol_version")
             .with_hint("Give only the minimum."));
@@ -100,8 +104,12 @@ fn roots_of(file: &Path) -> Result<(RootCertStore, Vec<CertificateDer<'static>>)
     let mut roots = RootCertStore::empty();
     for (i, certificate) in certificates.iter().enumerate() {
         roots.add(certificate.clone()).map_err(|error| {
-            Error::config(format!("certificate {} of sslrootcert {} is unusable: {error}", i + 1, file.display()))
-                .with_hint("It must hold X.509 certificates of version 3 in PEM form.")
+            Error::config(format!(
+                "certificate {} of sslrootcert {} is unusable: {error}",
+                i + 1,
+                file.display()
+            ))
+            .with_hint("It must hold X.509 certificates of version 3 in PEM form.")
         })?;
     }
     Ok((roots, certificates))
@@ -128,7 +136,8 @@ fn client_certificate(options: &TlsOptions) -> Result<Option<ClientCertificate>>
     if !options.send_cert || options.mode == TlsMode::Disable {
         return Ok(None);
     }
-    let default = |name: &str| options.home.as_ref().map(|home| home.join(name)).filter(|file| file.is_file());
+    let default =
+        |name: &str| options.home.as_ref().map(|home| home.join(name)).filter(|file| file.is_file());
     let Some(cert) = options.cert.clone().or_else(|| default("postgresql.crt")) else { return Ok(None) };
     let Some(key) = options.key.clone().or_else(|| default("postgresql.key")) else {
         return Err(Error::config(format!("there is no key for the client certificate {}", cert.display()))
@@ -140,15 +149,19 @@ fn client_certificate(options: &TlsOptions) -> Result<Option<ClientCertificate>>
 
 fn certificates_of(parameter: &str, file: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let text = read(parameter, file)?;
-    let certificates: Vec<_> = CertificateDer::pem_slice_iter(&text).collect::<Result<_, _>>().unwrap_or_default();
+    let certificates: Vec<_> =
+        CertificateDer::pem_slice_iter(&text).collect::<Result<_, _>>().unwrap_or_default();
     if certificates.is_empty() {
-        return Err(Error::config(format!("{parameter} {} holds no certificate in PEM form", file.display()))
-            .with_hint("It must contain `-----BEGIN CERTIFICATE-----`."));
+        return Err(Error::config(format!(
+            "{parameter} {} holds no certificate in PEM form",
+            file.display()
+        ))
+        .with_hint("It must contain `-----BEGIN CERTIFICATE-----`."));
     }
     Ok(certificates)
 }
 
-fn private_key(file: &PathBuf) -> Result<PrivateKeyDer<'static>> {
+fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>> {
     refuse_open_key(file)?;
     let text = read("sslkey", file)?;
     PrivateKeyDer::from_pem_slice(&text).map_err(|_| {
@@ -212,7 +225,13 @@ impl ServerCertVerifier for Verifier {
         let certificate = ParsedCertificate::try_from(end_entity)?;
         if !chain.pinned.iter().any(|pinned| pinned == end_entity) {
             let algorithms = self.provider.signature_verification_algorithms.all;
-            verify_server_cert_signed_by_trust_anchor(&certificate, &chain.roots, intermediates, now, algorithms)?;
+            verify_server_cert_signed_by_trust_anchor(
+                &certificate,
+                &chain.roots,
+                intermediates,
+                now,
+                algorithms,
+            )?;
         }
         if chain.name {
             verify_server_name(&certificate, server_name)?;
@@ -277,6 +296,18 @@ mod tests {
             error("ssl_min_protocol_version=TLSv1.3 ssl_max_protocol_version=TLSv1.2"),
             "ssl_min_protocol_version is above ssl_max_protocol_version"
         );
+    }
+
+    #[test]
+    fn a_root_file_at_home_turns_checking_on() {
+        let home = std::env::temp_dir().join(format!("outhaul-tls-{}", std::process::id()));
+        std::fs::create_dir_all(home.join(".postgresql")).unwrap();
+        let env = |name: &str| (name == "HOME").then(|| home.to_string_lossy().into_owned());
+        let required = Dsn::parse("user=u host=h sslmode=require", env).unwrap();
+        assert!(chain(&required.tls).unwrap().is_none());
+        std::fs::write(home.join(".postgresql/root.crt"), "no certificate").unwrap();
+        assert!(chain(&required.tls).unwrap_err().to_string().contains("root.crt holds no certificate"));
+        std::fs::remove_dir_all(&home).unwrap();
     }
 
     #[test]
