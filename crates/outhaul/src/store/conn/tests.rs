@@ -7,6 +7,9 @@ use std::process::Command;
 use outhaul_local::{Action, Match, Phase, PoolMode, Pooler, Proxy, Rule, TestDatabase, TestServer};
 use outhaul_local::{Throwaway, ThrowawayOptions};
 
+use tokio::time::Instant;
+
+use super::link::ATTEMPT_EVERY;
 use super::*;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -58,40 +61,6 @@ async fn a_session_says_what_it_is_for() {
     let conn = Conn::open(&named, Purpose::Listen, SOON).await.unwrap();
     let name = text(&conn, "show application_name").await;
     assert!(name.starts_with("outhaul/listen shop ") && name.len() <= 63 * 4, "{name}");
-}
-
-#[test]
-fn a_long_application_name_is_cut_between_characters() {
-    let name = application_name(Purpose::Upkeep, Some(&"ü".repeat(60)));
-    assert!(name.len() <= MAX_APPLICATION_NAME && name.starts_with("outhaul/upkeep üü"), "{name}");
-}
-
-#[test]
-fn a_dead_peer_is_noticed_unless_the_user_leaves_it_to_the_system() {
-    let config = |parameters: &str| {
-        let dsn = dsn(&format!("postgres://u@h/d?{parameters}"));
-        let tls = tls::connector(&dsn.tls).unwrap();
-        let until = Instant::now() + SOON;
-        let (purpose, failures) = (Purpose::Claim, Vec::new());
-        let opening = Opening { dsn: &dsn, purpose, until, tls, failures, refused: false };
-        opening.config(&dsn.hosts[0], None, SslMode::Prefer)
-    };
-    let seconds = Duration::from_secs;
-    let ours = config("");
-    assert!(ours.get_keepalives());
-    assert_eq!(ours.get_keepalives_idle(), seconds(30));
-    assert_eq!(ours.get_keepalives_interval(), Some(seconds(10)));
-    assert_eq!(ours.get_keepalives_retries(), Some(3));
-    assert_eq!(ours.get_tcp_user_timeout(), Some(&seconds(15)));
-    assert!(*ours.get_connect_timeout().unwrap() <= seconds(5));
-    assert_eq!(ours.get_options(), None);
-    let users = config("keepalives_idle=7&keepalives_interval=0&keepalives_count=0&tcp_user_timeout=1500");
-    assert_eq!(users.get_keepalives_idle(), seconds(7));
-    assert_eq!((users.get_keepalives_interval(), users.get_keepalives_retries()), (None, None));
-    assert_eq!(users.get_tcp_user_timeout(), Some(&Duration::from_millis(1_500)));
-    assert_eq!(config("tcp_user_timeout=0").get_tcp_user_timeout(), None);
-    assert!(!config("keepalives=0").get_keepalives());
-    assert_eq!(config("options=-c%20jit%3Doff").get_options(), Some("-c jit=off"));
 }
 
 #[tokio::test]
