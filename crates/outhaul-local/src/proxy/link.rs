@@ -402,7 +402,7 @@ impl At<'_> {
                 Action::DoubleNotifications => copies = 2,
                 Action::Delay(delay) => {
                     copies = 0;
-                    kept.delayed.push_back((Instant::now() + delay, message.clone()));
+                    kept.delay(Instant::now() + delay, message.clone());
                 }
                 Action::Hold => outlet.flush().await?,
                 _ => {}
@@ -445,10 +445,16 @@ struct Kept {
     answer: Option<Vec<u8>>,
     /// Part of that answer has been seen.
     within_group: bool,
+    /// Notifications by the time at which they are due, which is not the order in which they came.
     delayed: VecDeque<(Instant, Vec<u8>)>,
 }
 
 impl Kept {
+    fn delay(&mut self, until: Instant, message: Vec<u8>) {
+        let place = self.delayed.partition_point(|(at, _)| *at <= until);
+        self.delayed.insert(place, (until, message));
+    }
+
     fn due(&mut self) -> Vec<Vec<u8>> {
         let now = Instant::now();
         let mut due = Vec::new();

@@ -114,9 +114,11 @@ impl Session {
             }
             b'B' => {
                 let (portal, rest) = c_string(body);
-                if let Some(statement) = self.prepared.get(c_string(rest).0) {
-                    self.portals.insert(portal.to_vec(), statement.clone());
-                }
+                // An unknown statement must not leave the portal's former one behind.
+                match self.prepared.get(c_string(rest).0) {
+                    Some(statement) => self.portals.insert(portal.to_vec(), statement.clone()),
+                    None => self.portals.remove(portal),
+                };
                 self.extend(None)
             }
             b'E' => {

@@ -300,13 +300,9 @@ fn drop_stale_in_background(url: String) {
 
 async fn drop_stale(url: &str) -> Result<()> {
     let client = sql::connect(url).await.context(|| "cannot connect to the shared test server".to_owned())?;
-    let lock = cluster::hash("sweep") as i64;
-    let row = client
-        .query_one("select pg_try_advisory_lock($1)", &[&lock])
-        .await
-        .context(|| "no lock".to_owned())?;
-    if !row.get::<_, bool>(0) {
-        return Ok(());
+    // One at a time; what the one before had not yet seen is left to this one.
+    while !try_sweep_lock(&client).await? {
+        tokio::time::sleep(Duration::from_millis(500)).await;
     }
     let rows = client.query("select datname from pg_database where starts_with(datname, 't_')", &[]).await;
     for row in rows.context(|| "cannot list databases".to_owned())? {
@@ -316,4 +312,10 @@ async fn drop_stale(url: &str) -> Result<()> {
         }
     }
     Ok(())
+}
+
+async fn try_sweep_lock(client: &Client) -> Result<bool> {
+    let lock = cluster::hash("sweep") as i64;
+    let row = client.query_one("select pg_try_advisory_lock($1)", &[&lock]).await;
+    Ok(row.context(|| "cannot take the lock of the sweep".to_owned())?.get(0))
 }

@@ -1,11 +1,13 @@
 //! Persistent and throw-away servers.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use outhaul_local::{Server, ServerOptions, Status, Throwaway, ThrowawayOptions};
+use outhaul_local::{
+    Child, ChildOptions, PoolMode, Pooler, Server, ServerOptions, Status, Throwaway, ThrowawayOptions,
+};
 
-use crate::common::{connect, eventually, runs};
+use crate::common::{LIMIT, connect, eventually, runs};
 
 /// A folder below /tmp that the server's account can reach; removed with its server.
 struct Folder(std::path::PathBuf);
@@ -262,22 +264,69 @@ async fn dropping_a_throwaway_leaves_nothing() {
 #[ignore = "helper process of other tests"]
 async fn helper_starts_a_throwaway_and_waits() {
     let server = Throwaway::start_new(ThrowawayOptions::new()).await.unwrap();
-    println!("started={} {}", server.pid().await.unwrap(), server.socket_dir().display());
+    let pooler = match Pooler::find() {
+        Some(_) => Some(Pooler::start(&server.url(), PoolMode::Session, 1).await.unwrap()),
+        None => None,
+    };
+    let pooler = pooler.as_ref().map_or(0, Pooler::pid);
+    println!("started={} {pooler} {}", server.pid().await.unwrap(), server.socket_dir().display());
     std::future::pending::<()>().await;
+}
+
+/// A process that owns a throw-away server (and a pooler, where there is one).
+struct Owner {
+    process: Child,
+    server: u32,
+    pooler: u32,
+    folder: PathBuf,
+}
+
+impl Owner {
+    async fn start() -> Owner {
+        let command = helper("servers::helper_starts_a_throwaway_and_waits", Path::new("/"));
+        let mut process = Child::spawn(command, ChildOptions::new()).unwrap();
+        let line = process.line_with("started=", 4 * LIMIT).await.unwrap();
+        let words: Vec<&str> = line.split_once("started=").unwrap().1.split(' ').collect();
+        let (server, pooler) = (words[0].parse().unwrap(), words[1].parse().unwrap());
+        Owner { process, server, pooler, folder: words[2].into() }
+    }
+
+    fn nothing_is_left(&self) -> bool {
+        !runs(self.server) && !runs(self.pooler) && !self.folder.exists()
+    }
+
+    /// Its watchdogs: the shells that wait for its end.
+    fn watchdogs(&self) -> Vec<i32> {
+        let parent = format!("PPid:\t{}\n", self.process.pid());
+        let is_one = |pid: &i32| {
+            let read = |name| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+            read("status").contains(&parent) && read("cmdline").contains("outhaul-watchdog")
+        };
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_one).collect()
+    }
 }
 
 #[tokio::test]
 async fn a_throwaway_vanishes_with_an_owner_that_was_killed() {
-    use std::io::{BufRead, BufReader};
-    let mut owner = helper("servers::helper_starts_a_throwaway_and_waits", Path::new("/")).spawn().unwrap();
-    let mut lines = BufReader::new(owner.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let line = lines.find_map(|line| Some(line.split_once("started=")?.1.to_owned())).expect("it starts");
-    let (pid, folder) = line.split_once(' ').unwrap();
-    assert!(Path::new(folder).join("data/PG_VERSION").exists());
-    owner.kill().unwrap();
-    owner.wait().unwrap();
-    eventually("server and folder are gone", async || {
-        !runs(pid.parse().unwrap()) && !Path::new(folder).exists()
+    let mut owner = Owner::start().await;
+    assert!(runs(owner.server) && owner.folder.join("data/PG_VERSION").exists());
+    owner.process.kill().await.unwrap();
+    eventually("nothing is left", async || owner.nothing_is_left()).await;
+}
+
+#[tokio::test]
+async fn what_even_the_watchdog_missed_is_removed_by_the_next_start() {
+    let mut owner = Owner::start().await;
+    let watchdogs = owner.watchdogs();
+    assert!(!watchdogs.is_empty());
+    watchdogs.into_iter().for_each(|pid| kill(pid, nix::sys::signal::Signal::SIGKILL));
+    owner.process.kill().await.unwrap();
+    assert!(runs(owner.server), "nobody was left to end it");
+    // Another test's start may be sweeping at the moment, with an older list.
+    eventually("nothing is left", async || {
+        Throwaway::start_new(ThrowawayOptions::new()).await.unwrap();
+        owner.nothing_is_left()
     })
     .await;
 }

@@ -76,10 +76,11 @@ async fn databases_of_dead_processes_are_dropped_and_those_of_living_ones_kept()
     let mine = server.empty_database().await.unwrap();
     let client = connect(&server.url()).await;
     // Process numbers end far below this one.
-    client.batch_execute("create database t_2000000000_1_0").await.unwrap();
+    let gone = format!("t_{}_1_0", fastrand::u32(1_000_000_000..2_000_000_000));
+    client.batch_execute(&format!("create database {gone}")).await.unwrap();
     let helper = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "shared::helper_uses_the_shared_server", "--ignored"])
-        .env("OUTHAUL_IT_GONE", "t_2000000000_1_0")
+        .env("OUTHAUL_IT_GONE", &gone)
         .output()
         .unwrap();
     assert!(helper.status.success(), "{}", String::from_utf8_lossy(&helper.stdout));
