@@ -1,6 +1,7 @@
 -- valid: refuse a job that breaks a limit, with the field named, before anything is stored.
 -- One function for every door: enqueue, enqueue_many and the trigger of plain INSERTs call it.
 -- Parameters: the job's columns; bytes is octet_length of the payload's text form.
+-- The length is not part of the pattern: a counted repetition makes the match 20 times slower (4 us).
 -- Index, locks: none. Returns true, so that a caller evaluates it as an expression and not as a
 -- statement, which would cost about as much as the rest of a small enqueue's checks.
 create or replace function valid(
@@ -10,12 +11,12 @@ create or replace function valid(
 language plpgsql immutable
 as $$ /* outhaul:valid */
 begin
-  if queue is null or queue !~ '^[A-Za-z][A-Za-z0-9_.:-]{0,62}$' then
+  if queue is null or octet_length(queue) > 63 or queue !~ '^[A-Za-z][A-Za-z0-9_.:-]*$' then
     raise exception using errcode = 'OH001', column = 'queue',
       message = 'queue name is not valid',
       hint = 'Use 1 to 63 characters: a letter, then letters, digits, and _ . : -';
   end if;
-  if job_type is null or job_type !~ '^[A-Za-z][A-Za-z0-9_.:-]{0,62}$' then
+  if job_type is null or octet_length(job_type) > 63 or job_type !~ '^[A-Za-z][A-Za-z0-9_.:-]*$' then
     raise exception using errcode = 'OH001', column = 'job_type',
       message = 'job type is not valid',
       hint = 'Use 1 to 63 characters: a letter, then letters, digits, and _ . : -';

@@ -1,0 +1,5 @@
+//! The promises of the library, each on a real server.
+
+mod support;
+
+mod flow;
