@@ -31,3 +31,17 @@ pub use server::{
     Installation, Server, ServerOptions, Status, Template, TestDatabase, TestServer, Throwaway,
     ThrowawayOptions,
 };
+
+/// Says that a test cannot run here, and why; the test then returns.
+///
+/// With `OUTHAUL_NO_SKIP=1`, which a check of everything sets, a skipped test is a failed one.
+///
+/// # Panics
+/// When `OUTHAUL_NO_SKIP` is `1`.
+pub fn skip(reason: &str) {
+    assert!(
+        std::env::var_os("OUTHAUL_NO_SKIP").is_none_or(|value| value != "1"),
+        "a test is skipped where none may be: {reason}"
+    );
+    eprintln!("skipped: {reason}");
+}

@@ -1,4 +1,35 @@
-//! Durable asynchronous work inside PostgreSQL.
+//! Durable asynchronous work inside PostgreSQL: jobs are committed with your business change, leased to
+//! workers, retried, and never lost; notifications only make it fast.
+//!
+//! * [`enqueue`] and [`enqueue_many`] store jobs inside a transaction of yours, of tokio-postgres or, with a
+//!   feature, of sqlx. [`Producer`] does the same for another schema.
+//! * [`Worker`] runs handlers: async functions of a typed payload ([`Job`]) and a [`Context`]. What a handler
+//!   returns ([`Failure`]) decides what happens next.
+//! * [`migrate`] brings a database's schema to this version. [`Observer`] shows what is going on, [`Operator`] retries, cancels
+//!   and pauses.
+//! * [`telemetry`] lists every metric.
+//!
+//! # What holds
+//!
+//! A job exists if and only if its transaction committed. It runs at least once; a worker whose lease is lost changes
+//! nothing any more; effects in the same database can commit together with the end of their job
+//! ([`Context::complete_in`]). Notifications are only a wake-up.
+//!
+//! # Defaults
+//!
+//! | what | default | where |
+//! | --- | --- | --- |
+//! | lease, renewed at a third | 60 s | [`WorkerOptions::lease`] |
+//! | poll, while notifications are proven to arrive | 1 s, 5 s | [`WorkerOptions::poll`] |
+//! | handlers at once in a queue | 10 | [`WorkerBuilder::queue`] |
+//! | handler timeout | 5 min | [`NewJob::timeout`], [`WorkerOptions::timeout`] |
+//! | attempts; of unknown errors | 10; 3 | [`NewJob::max_attempts`], [`RetryPolicy`] |
+//! | backoff | 1 s x 2^min(n-1, 10), at most 1 h, ±20 % | [`Backoff`] |
+//! | drain limit, grace | 30 s, 5 s | [`WorkerOptions::drain`] |
+//! | payload | 256 KiB | [`limits`] |
+//! | idempotency key kept | 7 days after the end | |
+//! | finished jobs, failed attempts, dead letters kept | 1 day, 30 days, 30 days | |
+//! | connections | 5 | [`WorkerOptions::max_connections`] |
 
 mod caller;
 mod decide;
@@ -28,3 +59,8 @@ pub use operate::{Operator, Retried, migrate, migration_sql, migration_status};
 pub use store::dsn::Dsn;
 pub use store::migrate::{MigrateOptions, Migrated, SchemaStatus};
 pub use worker::{Plan, Stopper, Worker, WorkerBuilder, WorkerOptions};
+
+/// The examples of the README are compiled with those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -22,7 +22,8 @@ use crate::engine::wake::{Listener, ListenerState, Waker};
 use crate::error::{Error, Kind, Result};
 use crate::model::{Job, SchemaName, check_name};
 use crate::store::dsn::Dsn;
-use crate::store::migrate;
+use crate::store::{migrate, source};
+use crate::telemetry;
 
 /// Limits and intervals of a worker. Every field has the default that the documentation names.
 #[derive(Clone, Debug)]
@@ -403,6 +404,9 @@ struct Running {
 
 impl Running {
     fn start(worker: Worker) -> Result<Running> {
+        let schema = source::VERSION.to_string();
+        metrics::gauge!(telemetry::BUILD_INFO, "version" => env!("CARGO_PKG_VERSION"), "schema" => schema)
+            .set(1.0);
         let registry = Arc::new(Registry::default());
         let inbox = Arc::new(Inbox::default());
         let runners = TaskTracker::new();

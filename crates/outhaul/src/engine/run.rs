@@ -147,14 +147,15 @@ impl Line {
             return;
         }
         self.registry.insert(&batch.held);
-        let start = {
+        let (start, used) = {
             let mut state = self.lock();
             state.claim_time.add(batch.took);
             state.buffer.extend(batch.held);
             let start = (self.concurrency - state.running).min(state.buffer.len());
             state.running += start;
-            start
+            (start, state.running)
         };
+        self.show_slots(used);
         for _ in 0..start {
             self.runners.spawn(self.clone().runner());
         }
@@ -206,8 +207,19 @@ impl Line {
 
     /// Called by the settler for each acknowledged claim of this line.
     pub(crate) fn settled(&self, n: usize) {
-        self.lock().unsettled -= n;
+        let used = {
+            let mut state = self.lock();
+            state.unsettled -= n;
+            state.running
+        };
+        self.show_slots(used);
         self.room.notify_one();
+    }
+
+    fn show_slots(&self, used: usize) {
+        let slots = |kind: &'static str| metrics::gauge!(telemetry::QUEUE_SLOTS, "queue" => self.jobs.queue.clone(), "kind" => kind);
+        slots("used").set(used as f64);
+        slots("limit").set(self.concurrency as f64);
     }
 
     /// Gives everything back that was claimed and not started.

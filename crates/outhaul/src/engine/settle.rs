@@ -158,13 +158,16 @@ impl Inbox {
     }
 }
 
+/// What is done with settled attempts.
+pub(crate) type Acknowledge = Box<dyn Fn(&[Ended]) + Send + Sync>;
+
 /// Settles what arrives until `last` is cancelled and nothing is left, or `now` is cancelled.
 pub(crate) struct Settler {
     pub(crate) db: Db,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) registry: Arc<Registry>,
     /// Called with the claims that are settled, so that their sources can claim more.
-    pub(crate) acknowledge: Box<dyn Fn(&[Ended]) + Send + Sync>,
+    pub(crate) acknowledge: Acknowledge,
     pub(crate) last: CancellationToken,
     pub(crate) now: CancellationToken,
 }
