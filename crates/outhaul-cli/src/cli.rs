@@ -1,16 +1,38 @@
 //! The command line.
 
-use clap::{Args, Parser, Subcommand};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use jiff::Timestamp;
+use outhaul::{JobId, JobStatus};
+use uuid::Uuid;
+
+use crate::config::parse_duration;
 
 /// Durable asynchronous work inside PostgreSQL.
 #[derive(Parser)]
-#[command(name = "outhaul", version, disable_help_subcommand = true)]
+#[command(name = "outhaul", version, disable_help_subcommand = true, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: GlobalArgs,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
+
+const AFTER_HELP: &str = "\
+Begin with:
+  outhaul demo                               see it work, no database needed
+  export DATABASE_URL=$(outhaul dev up)      a private server, or use your own
+  outhaul migrate
+  outhaul enqueue mail.welcome '{\"user\":7}' --idempotency-key u7
+
+Settings come from flags, OUTHAUL_*, DATABASE_URL and PG*, ./outhaul.toml,
+~/.config/outhaul/config.toml, /etc/outhaul/config.toml; see `outhaul config show --origin`.
+
+Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 refused, 5 no database,
+6 schema too old or new, 7 timed out, 130 interrupted.";
 
 /// Flags that every command takes.
 #[derive(Args)]
@@ -25,16 +47,288 @@ pub(crate) struct GlobalArgs {
     /// Use no colours
     #[arg(long, global = true)]
     pub(crate) no_color: bool,
-    /// Where the database is; keep its password in a file named by OUTHAUL_DATABASE_URL_FILE or PGPASSFILE
+    /// Where the database is; keep a password in a file: OUTHAUL_DATABASE_URL_FILE, or PGPASSFILE
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) database_url: Option<String>,
     /// The schema that holds Outhaul's tables
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) schema: Option<String>,
+    /// The configuration file to read instead of ./outhaul.toml
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Show a small business at work: jobs in transactions, failures, a killed worker, nothing lost
     Demo(crate::demo::Args),
+    /// A private PostgreSQL server for you, without root and without a port
+    #[command(subcommand)]
+    Dev(Dev),
+    /// Bring the database's schema to this version
+    Migrate(Migrate),
+    /// Put one job into a queue
+    Enqueue(Enqueue),
+    /// Run the job types that outhaul.toml binds to commands
+    Work(Work),
+    /// Look at jobs, and act on them
+    #[command(subcommand)]
+    Jobs(Jobs),
+    /// Look at queues, stop and start their claims
+    #[command(subcommand)]
+    Queues(Queues),
+    /// Look at the settings
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the version
+    Version,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Dev {
+    /// Start the server, or adopt the one that runs, and print its URL
+    Up {
+        /// Listen on a free port of 127.0.0.1 too
+        #[arg(long)]
+        tcp: bool,
+    },
+    /// Print the URL of the server that runs
+    Url {
+        /// The URL through 127.0.0.1
+        #[arg(long)]
+        tcp: bool,
+    },
+    /// Open psql on it
+    Psql {
+        /// Arguments for psql
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Stop the server; its data stays
+    Down {
+        /// Remove its data as well
+        #[arg(long)]
+        remove: bool,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
+    },
+}
+
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Migrate {
+    #[command(subcommand)]
+    pub(crate) what: Option<MigrateWhat>,
+    #[command(flatten)]
+    pub(crate) up: MigrateUp,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum MigrateWhat {
+    /// Tell which steps are missing, and change nothing
+    Status,
+    /// Apply what is missing (the default)
+    Up(MigrateUp),
+    /// Print the SQL for an empty database, and send nothing
+    Sql(MigrateUp),
+    /// Exit with 6 unless the schema is exactly this version's
+    Check,
+}
+
+#[derive(Args, Clone, Copy)]
+pub(crate) struct MigrateUp {
+    /// Create no roles: the migrating role owns everything, and you grant what you need
+    #[arg(long)]
+    pub(crate) no_roles: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct Enqueue {
+    /// The job's type, such as mail.welcome
+    #[arg(value_name = "TYPE")]
+    pub(crate) job_type: String,
+    /// The payload as JSON, or - to read it from standard input
+    #[arg(value_name = "JSON|-", default_value = "{}", allow_hyphen_values = true)]
+    pub(crate) payload: String,
+    /// The queue; by default the one that outhaul.toml names for the type, else "default"
+    #[arg(long, value_name = "NAME")]
+    pub(crate) queue: Option<String>,
+    /// Make one job of any number of calls with this key
+    #[arg(long, value_name = "KEY")]
+    pub(crate) idempotency_key: Option<String>,
+    /// -10 to 10, larger runs sooner
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    pub(crate) priority: i32,
+    /// Run it not before this time, such as 2026-12-01T08:00:00Z
+    #[arg(long, value_name = "TIME", conflicts_with = "delay")]
+    pub(crate) run_at: Option<Timestamp>,
+    /// Run it not before this much time has passed, such as 10m
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) delay: Option<Duration>,
+    /// Try it this often, 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) max_attempts: i32,
+    /// How long one attempt may take, such as 30s
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) timeout: Option<Duration>,
+    /// The organization it belongs to
+    #[arg(long, value_name = "UUID")]
+    pub(crate) organization: Option<Uuid>,
+    /// The W3C trace context to hand on
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) traceparent: Option<String>,
+    /// Wait until it has ended, and exit with 1 unless it completed
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Wait at most this long, and exit with 7 then
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "wait")]
+    pub(crate) wait_timeout: Option<Duration>,
+}
+
+#[derive(Args)]
+#[command(after_help = WORK_HELP)]
+pub(crate) struct Work {
+    /// Work this queue, N handlers at once; by default the queues of all bound job types
+    #[arg(long = "queue", value_name = "NAME[=N]", value_parser = parse_queue)]
+    pub(crate) queues: Vec<(String, Option<usize>)>,
+    /// Serve /metrics, /livez and /readyz here, such as 127.0.0.1:9184
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics_addr: Option<SocketAddr>,
+    /// How long a claim holds a job before it must be renewed
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) lease: Option<Duration>,
+    /// How often an idle worker looks without being told to
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) poll: Option<Duration>,
+    /// How long a stopping worker waits for what runs
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) drain: Option<Duration>,
+    /// The form of the log on standard error
+    #[arg(long, value_name = "FORM")]
+    pub(crate) log_format: Option<LogFormat>,
+}
+
+const WORK_HELP: &str = "\
+outhaul.toml binds job types to commands:
+  [jobs.\"mail.welcome\"]
+  command = [\"./send-mail\"]
+  queue = \"mail\"
+  timeout = \"30s\"
+
+The payload is on standard input; OUTHAUL_JOB_ID, OUTHAUL_JOB_TYPE, OUTHAUL_QUEUE, OUTHAUL_ATTEMPT,
+OUTHAUL_MAX_ATTEMPTS, OUTHAUL_CLAIM_NO, OUTHAUL_LEASE_TOKEN and TRACEPARENT are in the environment.
+Exit code 0 completes the job, 65 makes it a dead letter, 75 asks for another try, 77 cancels it;
+anything else is tried up to three times. The last lines of standard error become the summary.
+
+SIGTERM or SIGINT finishes what runs; a second one gives it back at once.";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Jobs {
+    /// List jobs, newest first
+    List(JobsList),
+    /// Show one job and its attempts
+    Show {
+        /// The job's id
+        id: JobId,
+        /// Show its payload too (a right of its own)
+        #[arg(long)]
+        payload: bool,
+    },
+    /// Cancel jobs, waiting or running
+    Cancel(JobsAct),
+    /// Make waiting jobs due now, and bring dead letters back
+    Retry(JobsAct),
+    /// Wait until a job has ended, and exit with 1 unless it completed
+    Wait {
+        /// The job's id
+        id: JobId,
+        /// Wait at most this long, and exit with 7 then
+        #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+        timeout: Option<Duration>,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct JobsList {
+    /// Only in this state; may be repeated
+    #[arg(long = "status", alias = "state", value_name = "STATUS")]
+    pub(crate) statuses: Vec<JobStatus>,
+    /// Only in this queue
+    #[arg(long, value_name = "NAME")]
+    pub(crate) queue: Option<String>,
+    /// Only of this type
+    #[arg(long = "type", value_name = "TYPE")]
+    pub(crate) job_type: Option<String>,
+    /// At most this many, 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(i32).range(1..=1000))]
+    pub(crate) limit: i32,
+    /// Older than this one: the next page
+    #[arg(long, value_name = "ID")]
+    pub(crate) before: Option<JobId>,
+    /// Print one JSON object for each job
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) jsonl: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct JobsAct {
+    /// The jobs' ids
+    #[arg(required = true, value_name = "ID")]
+    pub(crate) ids: Vec<JobId>,
+    /// Why, for the audit record
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Queues {
+    /// List queues, the one whose oldest job waits longest first
+    List {
+        /// Print one JSON object for each queue
+        #[arg(long, conflicts_with = "json")]
+        jsonl: bool,
+    },
+    /// Stop the claims of a queue; what runs goes on
+    Pause(QueuesAct),
+    /// Let the claims of a queue go on
+    Resume(QueuesAct),
+}
+
+#[derive(Args)]
+pub(crate) struct QueuesAct {
+    /// The queue's name
+    #[arg(value_name = "NAME")]
+    pub(crate) queue: String,
+    /// Why, for the audit record
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Show every setting; passwords are left out
+    Show {
+        /// Show where each comes from
+        #[arg(long)]
+        origin: bool,
+    },
+}
+
+/// `mail=5`, or `mail` with the default number of handlers.
+fn parse_queue(text: &str) -> Result<(String, Option<usize>), String> {
+    let Some((name, number)) = text.rsplit_once('=') else { return Ok((text.to_owned(), None)) };
+    let number = number.parse().ok().filter(|n| *n > 0);
+    Ok((name.to_owned(), Some(number.ok_or("write NAME=N with N handlers at once, 1 or more")?)))
 }

@@ -24,8 +24,6 @@ pub(crate) enum Exit {
     Schema = 6,
     /// The time limit passed.
     TimedOut = 7,
-    /// It looked, and found something to do.
-    Findings = 8,
     /// Interrupted from outside.
     Interrupted = 130,
 }
@@ -37,7 +35,7 @@ impl From<Exit> for std::process::ExitCode {
 }
 
 /// An error with its exit code, a stable code for programs, and what to do.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct Problem {
     /// A short stable name, such as `not_found`.
     pub(crate) code: String,
@@ -62,6 +60,10 @@ impl Problem {
 
     pub(crate) fn usage(message: impl Into<String>) -> Problem {
         Problem::new(Exit::Usage, "usage", message)
+    }
+
+    pub(crate) fn config(message: impl Into<String>) -> Problem {
+        Problem::new(Exit::Usage, "config", message)
     }
 
     /// What an error of any layer means to the person at the terminal.
@@ -96,7 +98,9 @@ fn exit_of(error: &outhaul::Error) -> Exit {
         e if e.is_not_found() => Exit::NotFound,
         e if e.is_refused() || e.is_conflict() => Exit::Refused,
         e if e.is_schema_mismatch() => Exit::Schema,
-        e if e.is_unavailable() => Exit::NoDatabase,
+        e if e.is_timeout() => Exit::TimedOut,
+        // The connection broke in the middle: the message says what is known about the statement.
+        e if e.is_unavailable() || e.is_outcome_unknown() => Exit::NoDatabase,
         _ => Exit::Failed,
     }
 }

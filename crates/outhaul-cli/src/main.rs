@@ -1,49 +1,103 @@
 //! The `outhaul` binary: a thin layer of commands over the library.
 
 mod cli;
+mod commands;
 mod config;
+mod connect;
 mod demo;
 mod exit;
 mod output;
 
+use std::ffi::OsStr;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 
 use cli::{Cli, Command, GlobalArgs};
-use config::Config;
+use config::{Config, Flags};
 use exit::{Exit, Problem};
 use output::Global;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refused(&error).into(),
+    };
     let (json, no_color) = (cli.global.json, cli.global.no_color);
     match run(cli) {
         Ok(exit) => exit.into(),
         Err(error) if is_broken_pipe(&error) => Exit::Ok.into(),
-        Err(error) => output::report(&Problem::of(error), json, no_color).into(),
+        Err(error) => output::report(Problem::of(error), json, no_color).into(),
     }
 }
 
 fn run(cli: Cli) -> anyhow::Result<Exit> {
-    let global = global(&cli.global)?;
+    let global = global(&cli)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        match cli.command {
-            Command::Demo(args) => demo::run(args, &global).await,
-        }
-    })
+    let result = runtime.block_on(dispatch(cli.command, &global));
+    // A blocked read of standard input is no reason to stay.
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    result
 }
 
-fn global(args: &GlobalArgs) -> anyhow::Result<Global> {
-    Ok(Global {
+async fn dispatch(command: Command, global: &Global) -> anyhow::Result<Exit> {
+    match command {
+        Command::Demo(args) => demo::run(args, global).await,
+        Command::Dev(what) => commands::dev::run(what, global).await,
+        Command::Migrate(args) => commands::migrate::run(args, global).await,
+        Command::Enqueue(args) => commands::enqueue::run(args, global).await,
+        Command::Work(args) => commands::work::run(args, global).await,
+        Command::Jobs(what) => commands::jobs::run(what, global).await,
+        Command::Queues(what) => commands::queues::run(what, global).await,
+        Command::Config(what) => commands::config::run(&what, global),
+        Command::Completions { shell } => commands::completions::run(shell),
+        Command::Version => commands::version::run(global),
+    }
+}
+
+fn global(cli: &Cli) -> anyhow::Result<Global> {
+    let args: &GlobalArgs = &cli.global;
+    let flags = Flags {
+        database_url: args.database_url.clone(),
+        schema: args.schema.clone(),
+        config: args.config.clone(),
+    };
+    // What needs no settings works with a broken file too.
+    let config = match cli.command {
+        Command::Completions { .. } | Command::Version => Config::none(),
+        _ => Config::load(&flags, config::process_env)?,
+    };
+    let global = Global {
         json: args.json,
         quiet: args.quiet,
         color: output::color(args.no_color, &io::stdout()),
+        color_err: output::color(args.no_color, &io::stderr()),
         interactive: io::stdout().is_terminal(),
-        config: Config::load(args.database_url.clone(), args.schema.clone())?,
-    })
+        config,
+    };
+    for (name, meant) in config::misspelt_variables() {
+        global.say(format_args!("warning: the variable {name} means nothing; did you mean {meant}?"));
+    }
+    Ok(global)
+}
+
+/// Help and version are answers; everything else that clap has to say is a problem.
+fn refused(error: &clap::Error) -> Exit {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        let _ = error.print();
+        return Exit::Ok;
+    }
+    let given = |flag: &str| std::env::args_os().any(|arg| arg == OsStr::new(flag));
+    let text = error.render().to_string();
+    let text = text.trim_end();
+    output::report(
+        Problem::usage(text.strip_prefix("error: ").unwrap_or(text)),
+        given("--json"),
+        given("--no-color"),
+    )
 }
 
 /// The reader of our output has seen enough, as in `outhaul jobs list | head`.

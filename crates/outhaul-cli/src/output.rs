@@ -2,6 +2,8 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use comfy_table::{ContentArrangement, Table, presets};
+use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::config::Config;
@@ -9,12 +11,14 @@ use crate::exit::{Exit, Problem};
 
 /// What every command is told: how to speak, and the configuration.
 pub(crate) struct Global {
-    /// One stable JSON object (or array) on standard output, problems as JSON on standard error.
+    /// One stable JSON object on standard output, problems as JSON on standard error.
     pub(crate) json: bool,
     /// No messages but errors.
     pub(crate) quiet: bool,
     /// Whether standard output takes colours: a terminal that is not dumb, and nobody objects.
     pub(crate) color: bool,
+    /// The same of standard error.
+    pub(crate) color_err: bool,
     /// Whether a person looks at standard output.
     pub(crate) interactive: bool,
     /// The settings, each with its origin.
@@ -42,33 +46,129 @@ impl Global {
             let _ = writeln!(io::stderr(), "{line}");
         }
     }
+
+    /// Says which database a command is about to change.
+    pub(crate) fn say_target(&self, dsn: &outhaul::Dsn, schema: &outhaul::SchemaName) {
+        self.say(format_args!("target: {}  schema {schema}", dsn.target()));
+    }
+
+    /// Prints rows under a header: aligned for a person, separated by tabs for a program. The columns are
+    /// the same.
+    pub(crate) fn print_table(&self, header: &[&str], rows: Vec<Vec<String>>) -> io::Result<()> {
+        if !self.interactive {
+            let mut out = io::stdout().lock();
+            writeln!(out, "{}", header.join("\t"))?;
+            for row in &rows {
+                writeln!(out, "{}", row.join("\t"))?;
+            }
+            return out.flush();
+        }
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        table.set_header(header.to_vec());
+        table.add_rows(rows);
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
+        for line in table.lines() {
+            self.print(line.trim_end())?;
+        }
+        Ok(())
+    }
+
+    /// A word in bold, where colours are taken.
+    pub(crate) fn bold(&self, text: &str) -> String {
+        if self.color { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// A time as tables show it: UTC, to the second.
+pub(crate) fn time(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// An optional text as tables show it. Never empty, so that columns stay countable.
+pub(crate) fn or_dash<T: std::fmt::Display>(value: Option<T>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// Milliseconds as a person reads them: the two largest units that say something.
+pub(crate) fn span(ms: i64) -> String {
+    let s = ms / 1_000;
+    match s {
+        ..0 => "0s".to_owned(),
+        0 => format!("{ms}ms"),
+        1..60 => format!("{s}s"),
+        60..3_600 => format!("{}m{:02}s", s / 60, s % 60),
+        3_600..86_400 => format!("{}h{:02}m", s / 3_600, s % 3_600 / 60),
+        _ => format!("{}d{:02}h", s / 86_400, s % 86_400 / 3_600),
+    }
 }
 
 /// Whether a stream takes colours.
 pub(crate) fn color(no_color: bool, stream: &impl IsTerminal) -> bool {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    !no_color
-        && set("NO_COLOR").is_none()
-        && set("TERM").is_none_or(|term| term != "dumb")
-        && stream.is_terminal()
+    let dumb = set("TERM").is_some_and(|term| term == "dumb");
+    !no_color && set("NO_COLOR").is_none() && !dumb && stream.is_terminal()
 }
 
 /// Tells a problem on standard error and gives its exit code.
-pub(crate) fn report(problem: &Problem, json: bool, no_color: bool) -> Exit {
+pub(crate) fn report(problem: Problem, json: bool, no_color: bool) -> Exit {
+    let problem = Problem { message: scrub(&problem.message), ..problem };
     let mut err = io::stderr().lock();
-    let written = if json {
-        let problem = serde_json::json!({ "error": problem });
-        writeln!(err, "{problem}")
+    // Standard error may be closed; the exit code still tells.
+    let _ = if json {
+        writeln!(err, "{}", serde_json::json!({ "error": problem }))
     } else {
         let (red, plain) = if color(no_color, &io::stderr()) { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-        writeln!(err, "{red}error[{}]{plain}: {}", problem.code, problem.message).and_then(
-            |()| match &problem.hint {
-                Some(hint) => writeln!(err, "hint: {hint}"),
-                None => Ok(()),
-            },
-        )
+        let hint = problem.hint.as_deref().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
+        writeln!(err, "{red}error[{}]{plain}: {}{hint}", problem.code, problem.message)
     };
-    // Standard error may be closed; the exit code still tells.
-    drop(written);
     problem.exit
+}
+
+/// Takes passwords out of URLs in a text that may repeat what the user typed.
+fn scrub(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        out.push_str(before);
+        let word_end = after.find(char::is_whitespace).unwrap_or(after.len());
+        // The last one: a password may hold an unescaped @ itself.
+        rest = match after[..word_end].rfind('@') {
+            Some(end) => {
+                out.push_str("***");
+                &after[end..]
+            }
+            None => after,
+        };
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_password_of_a_url_is_repeated() {
+        for (text, safe) in [
+            ("unexpected 'postgres://u:s3cret@h/d' found", "unexpected 'postgres://***@h/d' found"),
+            ("postgres://u:a@b:s3cret@h/d and more", "postgres://***@h/d and more"),
+            ("see https://example.test/a", "see https://example.test/a"),
+            ("two a://b:c@d e://f:g@h", "two a://***@d e://***@h"),
+        ] {
+            assert_eq!(scrub(text), safe);
+        }
+    }
+
+    #[test]
+    fn spans_are_short() {
+        for (ms, text) in
+            [(7, "7ms"), (59_999, "59s"), (61_000, "1m01s"), (3_660_000, "1h01m"), (90_000_000, "1d01h")]
+        {
+            assert_eq!(span(ms), text);
+        }
+    }
 }

@@ -1,0 +1,148 @@
+//! `outhaul dev up|url|psql|down`: a private PostgreSQL server for people.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use outhaul_local::{Installation, Server, ServerOptions};
+use serde_json::json;
+
+use crate::cli::Dev;
+use crate::exit::{Exit, Problem};
+use crate::output::Global;
+
+/// The database that people get. `postgres` is everybody's and stays empty.
+const DATABASE: &str = "outhaul";
+
+pub(crate) async fn run(what: Dev, global: &Global) -> anyhow::Result<Exit> {
+    match what {
+        Dev::Up { tcp } => up(tcp, global).await,
+        Dev::Url { tcp } => print_url(&running()?, tcp, global),
+        Dev::Psql { args } => psql(&running()?, &args),
+        Dev::Down { remove, yes } => down(remove, yes, global).await,
+    }
+}
+
+async fn up(tcp: bool, global: &Global) -> anyhow::Result<Exit> {
+    let installation = Installation::find()?;
+    let dir = Server::default_dir(installation.major())?;
+    let server = Server::open(ServerOptions::new(&dir).installation(installation.clone()).tcp(tcp)).await?;
+    server.ensure_database(DATABASE).await?;
+    let word = if server.adopted() { "runs already" } else { "started" };
+    global.say(format_args!("PostgreSQL {} {word} in {}", installation.version(), dir.display()));
+    global.say("next: export DATABASE_URL=$(outhaul dev url) && outhaul migrate");
+    print_url(&server, tcp, global)
+}
+
+fn print_url(server: &Server, tcp: bool, global: &Global) -> anyhow::Result<Exit> {
+    let (socket_url, tcp_url) = (server.url_of(DATABASE), server.tcp_url_of(DATABASE));
+    if global.json {
+        global.print_json(&json!({
+            "url": socket_url,
+            "tcp_url": tcp_url,
+            "dir": server.dir(),
+            "log": server.log_path(),
+            "adopted": server.adopted(),
+        }))?;
+        return Ok(Exit::Ok);
+    }
+    let no_tcp = || {
+        Problem::new(Exit::NotFound, "no_tcp", "the server does not listen on TCP")
+            .hint("Start it anew: outhaul dev down && outhaul dev up --tcp")
+    };
+    global.print(if tcp { tcp_url.ok_or_else(no_tcp)? } else { socket_url })?;
+    Ok(Exit::Ok)
+}
+
+/// Becomes psql, which is no part of a server's programs in every distribution.
+fn psql(server: &Server, args: &[String]) -> anyhow::Result<Exit> {
+    let own = Installation::find().ok().and_then(|installation| installation.tool("psql"));
+    let Some(psql) = own.or_else(|| on_path("psql")) else {
+        return Err(Problem::new(Exit::NotFound, "no_psql", "there is no psql beside the server or on PATH")
+            .hint(format!(
+                "Install your system's package postgresql-client, or connect with {}",
+                server.url_of(DATABASE)
+            ))
+            .into());
+    };
+    let error = Command::new(&psql).arg(server.url_of(DATABASE)).args(args).exec();
+    Err(Problem::new(Exit::Failed, "psql", format!("{} cannot be run: {error}", psql.display())).into())
+}
+
+async fn down(remove: bool, yes: bool, global: &Global) -> anyhow::Result<Exit> {
+    let dirs = dirs();
+    if remove && !yes {
+        confirm(&dirs)?;
+    }
+    let mut stopped = Vec::new();
+    for dir in dirs {
+        match Server::find(&dir)? {
+            Some(server) => {
+                stopped.push(dir);
+                if remove { server.remove().await? } else { server.stop().await? }
+            }
+            None if remove => std::fs::remove_dir_all(&dir)?,
+            None => {}
+        }
+    }
+    if global.json {
+        global.print_json(&json!({ "stopped": stopped, "removed": remove }))?;
+        return Ok(Exit::Ok);
+    }
+    for dir in &stopped {
+        global.print(format_args!("stopped the server in {}", dir.display()))?;
+    }
+    if stopped.is_empty() {
+        global.say("no server of `outhaul dev` runs");
+    }
+    Ok(Exit::Ok)
+}
+
+fn confirm(dirs: &[PathBuf]) -> anyhow::Result<()> {
+    let refused = || {
+        Problem::new(
+            Exit::Refused,
+            "not_confirmed",
+            "removing the data of the private server was not confirmed",
+        )
+        .hint("Say --yes.")
+    };
+    if !io::stdin().is_terminal() {
+        return Err(refused().into());
+    }
+    let names: Vec<String> = dirs.iter().map(|dir| dir.display().to_string()).collect();
+    write!(io::stderr(), "remove all data in {}? [y/N] ", names.join(", "))?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    if answer.trim().eq_ignore_ascii_case("y") { Ok(()) } else { Err(refused().into()) }
+}
+
+/// The server that runs. It may belong to another version than the newest one installed by now.
+fn running() -> anyhow::Result<Server> {
+    for dir in dirs() {
+        if let Some(server) = Server::find(dir)? {
+            return Ok(server);
+        }
+    }
+    let problem = Problem::new(Exit::NotFound, "not_running", "no server of `outhaul dev` runs");
+    Err(problem.hint("Start it: outhaul dev up").into())
+}
+
+/// Where servers of people are, one directory for each installed version.
+fn dirs() -> Vec<PathBuf> {
+    // The one that a variable names comes first, and is not among all others.
+    let installations = Installation::find().into_iter().chain(Installation::all());
+    let mut majors: Vec<u32> = installations.map(|installation| installation.major()).collect();
+    majors.dedup();
+    majors
+        .into_iter()
+        .filter_map(|major| Server::default_dir(major).ok())
+        .filter(|dir| dir.is_dir())
+        .collect()
+}
+
+fn on_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|program: &PathBuf| Path::is_file(program))
+}
