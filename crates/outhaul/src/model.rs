@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -552,7 +553,7 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
 
 /// A schema name that can be part of a statement: checked once, quoted everywhere.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct SchemaName(String);
+pub struct SchemaName(Arc<str>);
 
 impl SchemaName {
     /// Checks a schema name: 1 to 63 characters, a lower-case letter, then lower-case letters, digits and `_`;
@@ -568,7 +569,7 @@ impl SchemaName {
             && !name.starts_with("pg_")
             && !matches!(name, "public" | "information_schema");
         if valid {
-            return Ok(SchemaName(name.to_owned()));
+            return Ok(SchemaName(name.into()));
         }
         Err(Error::new(Kind::InvalidInput, "schema name is not valid").with_hint(
             "Use 1 to 63 characters: a lower-case letter, then lower-case letters, digits and _; not public, information_schema or pg_…",

@@ -18,12 +18,13 @@ begin
   with d as (
     delete from jobs j using unnest(complete.ids, complete.lease_tokens) u(i, k)
      where j.id = u.i and j.lease_token = u.k
-    returning j.*
+    returning j.id, j.created_at, j.locked_at, j.organization_id, j.attempts, j.claim_no, j.max_attempts, j.priority,
+              j.queue, j.job_type, j.idempotency_key, case when complete.history = 'payload' then j.payload end as payload
   ), f as (
     insert into jobs_finished (created_at, started_at, id, organization_id, attempts, claim_no, max_attempts, priority,
                                status, queue, job_type, payload)
     select d.created_at, d.locked_at, d.id, d.organization_id, d.attempts, d.claim_no, d.max_attempts, d.priority,
-           'completed', d.queue, d.job_type, case when complete.history = 'payload' then d.payload end
+           'completed', d.queue, d.job_type, d.payload
       from d where complete.history <> 'none'
   ), k as (
     update job_keys k set expires_at = clock_timestamp() + make_interval(secs => setting_seconds('key_retention_seconds'))

@@ -43,6 +43,8 @@ pub(crate) struct Line {
 
 pub(crate) struct State {
     buffer: VecDeque<Arc<Held>>,
+    /// At this many buffered jobs the fetching side is told that there is room again.
+    low: usize,
     running: usize,
     unsettled: usize,
     service_time: Average,
@@ -53,6 +55,7 @@ impl Default for State {
     fn default() -> State {
         State {
             buffer: VecDeque::new(),
+            low: 0,
             running: 0,
             unsettled: 0,
             // Until something is known, assume handlers slow enough that nothing is claimed ahead.
@@ -151,6 +154,7 @@ impl Line {
             let mut state = self.lock();
             state.claim_time.add(batch.took);
             state.buffer.extend(batch.held);
+            state.low = state.buffer.len() / 2;
             let start = (self.concurrency - state.running).min(state.buffer.len());
             state.running += start;
             (start, state.running)
@@ -197,9 +201,10 @@ impl Line {
         if next.is_none() {
             state.running -= 1;
         }
-        let low = state.buffer.len() <= pace::MAX_CLAIM / 2;
+        // Not at each job: waking the fetching side costs more than running a small one.
+        let room = state.buffer.is_empty() || state.buffer.len() == state.low;
         drop(state);
-        if low {
+        if room {
             self.room.notify_one();
         }
         next
