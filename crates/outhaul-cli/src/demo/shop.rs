@@ -1,0 +1,244 @@
+//! The business: an online bicycle-courier shop whose transactions change its own rows, write down the
+//! operations they promise, and enqueue the jobs that carry them out.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use outhaul::{Cancelled, Enqueued, JobId, NewJob, Producer, SchemaName};
+use tokio::time::Instant;
+use tokio_postgres::{Client, Transaction};
+use uuid::Uuid;
+
+use super::task::{Deck, Task, queue_of};
+
+/// Jobs of one order that is placed, paid and delivered.
+pub(super) const JOBS_PER_ORDER: usize = 8;
+
+/// A review is asked for this long after the delivery; the customer may decline before.
+const REVIEW_AFTER: Duration = Duration::from_millis(2_500);
+
+/// Turns between the placing of an order and its payment, and again to its delivery.
+const TURNS: usize = 3;
+
+/// Makes the shop's tables in its schema, which exists.
+pub(super) async fn create(client: &Client, schema: &str) -> anyhow::Result<()> {
+    // `points` has no unique constraint on purpose: only the completion in its transaction protects it.
+    let ddl = format!(
+        "create table {schema}.orders (
+           id integer primary key, status text not null, placed_at timestamptz not null default clock_timestamp(),
+           paid_at timestamptz, delivered_at timestamptz, review_declined boolean not null default false);
+         create table {schema}.operations (
+           id uuid primary key, order_id integer not null references {schema}.orders (id),
+           job_id uuid not null, job_type text not null, queue text not null,
+           at timestamptz not null default clock_timestamp());
+         create table {schema}.points (
+           operation_id uuid not null, order_id integer not null, points integer not null,
+           job_id uuid not null, claim_no integer not null, at timestamptz not null default clock_timestamp());"
+    );
+    Ok(client.batch_execute(&ddl).await?)
+}
+
+/// What the till remembers, beside what it has committed.
+#[derive(Debug, Default)]
+pub(super) struct Sales {
+    /// Operations of transactions that were rolled back: none of them may ever run.
+    pub(super) rolled_back: HashSet<Uuid>,
+    pub(super) rolled_back_transactions: usize,
+    /// Enqueues that were repeated under the same idempotency key.
+    pub(super) enqueued_twice: usize,
+    /// Repeats that the database answered with the job that was there.
+    pub(super) answered_duplicate: usize,
+    /// Jobs that the shop itself cancelled in time.
+    pub(super) cancelled_in_time: usize,
+}
+
+/// The till: it takes orders until all are delivered.
+pub(super) struct Till {
+    client: Client,
+    schema: String,
+    producer: Producer,
+    deck: Deck,
+    placed: Arc<AtomicUsize>,
+    sales: Sales,
+    /// The job that will ask for the review of the order delivered last.
+    review: Option<JobId>,
+}
+
+impl Till {
+    /// `placed` counts along, for whoever draws the progress.
+    pub(super) fn new(
+        client: Client,
+        schema: &str,
+        outhaul: &SchemaName,
+        seed: u64,
+        placed: Arc<AtomicUsize>,
+    ) -> Till {
+        let producer = Producer::in_schema(outhaul);
+        let schema = schema.to_owned();
+        Till {
+            client,
+            schema,
+            producer,
+            deck: Deck::new(seed),
+            placed,
+            sales: Sales::default(),
+            review: None,
+        }
+    }
+
+    /// Places, takes payment for and delivers a number of orders, spread over a time. Slower when the
+    /// database is slower, never faster.
+    pub(super) async fn trade(mut self, orders: usize, time: Duration) -> anyhow::Result<Sales> {
+        let turns = orders + 2 * TURNS;
+        let started = Instant::now();
+        for turn in 0..turns {
+            tokio::time::sleep_until(started + time * turn as u32 / turns as u32).await;
+            if turn < orders {
+                self.place(turn as i32).await?;
+                self.placed.fetch_add(1, Ordering::Relaxed);
+            }
+            if (TURNS..orders + TURNS).contains(&turn) {
+                self.take_payment((turn - TURNS) as i32).await?;
+            }
+            if turn >= 2 * TURNS {
+                self.deliver((turn - 2 * TURNS) as i32).await?;
+            }
+        }
+        Ok(self.sales)
+    }
+
+    async fn place(&mut self, order: i32) -> anyhow::Result<()> {
+        let jobs = [self.job("mail.confirmation", order)?];
+        let tx = self.client.transaction().await?;
+        let insert = format!("insert into {}.orders (id, status) values ($1, 'placed')", self.schema);
+        tx.execute(&insert, &[&order]).await?;
+        promise(tx, &self.schema, &self.producer, &jobs).await?.commit().await?;
+        Ok(())
+    }
+
+    /// Every seventh card is declined after everything was written and enqueued, and tried again; after
+    /// every third payment the till has lost the answer and enqueues the receipt once more.
+    async fn take_payment(&mut self, order: i32) -> anyhow::Result<()> {
+        if order % 7 == 3 {
+            let jobs = self.payment(order)?;
+            let tx = self.pay(order, &jobs).await?;
+            tx.rollback().await?;
+            self.sales.rolled_back_transactions += 1;
+            self.sales.rolled_back.extend(jobs.iter().map(|job| job.task.operation));
+        }
+        let jobs = self.payment(order)?;
+        self.pay(order, &jobs).await?.commit().await?;
+        if order % 3 == 1 {
+            self.repeat_receipt(&jobs[0]).await?;
+        }
+        Ok(())
+    }
+
+    fn payment(&mut self, order: i32) -> anyhow::Result<[Promise; 4]> {
+        let mut receipt = self.task("mail.receipt", order);
+        // The key of a rolled-back payment is free again, for another operation.
+        receipt.key = format!("receipt:{order}");
+        let key = receipt.key.clone();
+        let mut receipt = Promise::new("mail.receipt", receipt)?;
+        receipt.job = receipt.job.idempotency_key(key);
+        Ok([
+            receipt,
+            self.job("partner.paid", order)?,
+            self.job("courier.assign", order)?,
+            self.job("loyalty.book", order)?,
+        ])
+    }
+
+    async fn pay(&mut self, order: i32, jobs: &[Promise]) -> anyhow::Result<Transaction<'_>> {
+        let tx = self.client.transaction().await?;
+        let update = format!(
+            "update {}.orders set status = 'paid', paid_at = clock_timestamp() where id = $1",
+            self.schema
+        );
+        tx.execute(&update, &[&order]).await?;
+        promise(tx, &self.schema, &self.producer, jobs).await
+    }
+
+    async fn repeat_receipt(&mut self, receipt: &Promise) -> anyhow::Result<()> {
+        let again = receipt.job.clone().id(JobId::new());
+        let mut tx = self.client.transaction().await?;
+        let answer = self.producer.enqueue(&mut tx, &again).await?;
+        tx.commit().await?;
+        self.sales.enqueued_twice += 1;
+        if answer == Enqueued::Duplicate(receipt.job.job_id()) {
+            self.sales.answered_duplicate += 1;
+        }
+        Ok(())
+    }
+
+    /// Now and then the customer declines the review of the order before, in the same transaction.
+    async fn deliver(&mut self, order: i32) -> anyhow::Result<()> {
+        let mut review = self.job("mail.review", order)?;
+        review.job = review.job.delay(REVIEW_AFTER);
+        let jobs = [self.job("sms.delivered", order)?, self.job("delivery.report", order)?, review];
+        let declined = if order % 10 == 4 { self.review } else { None };
+
+        let mut tx = self.client.transaction().await?;
+        let update = format!(
+            "update {}.orders set status = 'delivered', delivered_at = clock_timestamp() where id = $1",
+            self.schema
+        );
+        tx.execute(&update, &[&order]).await?;
+        let mut cancelled = false;
+        if let Some(review) = declined {
+            let decline = format!("update {}.orders set review_declined = true where id = $1", self.schema);
+            tx.execute(&decline, &[&(order - 1)]).await?;
+            cancelled = self.producer.cancel(&mut tx, review).await? == Cancelled::Cancelled;
+        }
+        promise(tx, &self.schema, &self.producer, &jobs).await?.commit().await?;
+        self.sales.cancelled_in_time += usize::from(cancelled);
+        self.review = Some(jobs[2].job.job_id());
+        Ok(())
+    }
+
+    fn task(&mut self, job_type: &'static str, order: i32) -> Task {
+        self.deck.task(job_type, order)
+    }
+
+    fn job(&mut self, job_type: &'static str, order: i32) -> anyhow::Result<Promise> {
+        let task = self.task(job_type, order);
+        Promise::new(job_type, task)
+    }
+}
+
+/// A job with the operation that it carries out.
+struct Promise {
+    job_type: &'static str,
+    task: Task,
+    job: NewJob,
+}
+
+impl Promise {
+    fn new(job_type: &'static str, task: Task) -> anyhow::Result<Promise> {
+        let job = NewJob::raw(queue_of(job_type), job_type, serde_json::to_string(&task)?);
+        Ok(Promise { job_type, task, job })
+    }
+}
+
+/// Writes the operations into the shop's table and enqueues their jobs, in one transaction, which is handed
+/// back open.
+async fn promise<'a>(
+    mut tx: Transaction<'a>,
+    schema: &str,
+    producer: &Producer,
+    promises: &[Promise],
+) -> anyhow::Result<Transaction<'a>> {
+    let insert = format!(
+        "insert into {schema}.operations (id, order_id, job_id, job_type, queue) values ($1, $2, $3, $4, $5)"
+    );
+    for promise in promises {
+        let (task, job) = (&promise.task, promise.job.job_id().0);
+        let queue = queue_of(promise.job_type);
+        tx.execute(&insert, &[&task.operation, &task.order, &job, &promise.job_type, &queue]).await?;
+    }
+    let jobs: Vec<NewJob> = promises.iter().map(|promise| promise.job.clone()).collect();
+    producer.enqueue_many(&mut tx, &jobs).await?;
+    Ok(tx)
+}

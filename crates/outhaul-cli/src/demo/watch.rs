@@ -1,0 +1,171 @@
+//! What the live table shows, asked of the database.
+
+use std::collections::HashMap;
+
+use outhaul::{Observer, QueueView};
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+use super::crew::HandView;
+use super::effects::EffectLog;
+use super::place::Place;
+use super::task::QUEUES;
+use crate::config::Config;
+
+/// Everything the screen shows at one moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Snapshot {
+    /// Seconds since the beginning.
+    pub(super) elapsed: f64,
+    pub(super) placed: usize,
+    pub(super) orders: usize,
+    pub(super) queues: Vec<QueueLine>,
+    pub(super) workers: Vec<WorkerLine>,
+    /// Newest last.
+    pub(super) events: Vec<Event>,
+}
+
+/// A queue's counts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct QueueLine {
+    pub(super) queue: &'static str,
+    pub(super) waiting: i64,
+    pub(super) leased: i64,
+    pub(super) retrying: i64,
+    pub(super) completed: i64,
+    pub(super) dead: i64,
+    pub(super) cancelled: i64,
+    pub(super) oldest_ms: Option<i64>,
+}
+
+/// A worker process.
+#[derive(Clone, Debug)]
+pub(super) struct WorkerLine {
+    pub(super) number: i32,
+    pub(super) pid: u32,
+    pub(super) killed: bool,
+    /// Jobs leased to it, also after it was killed.
+    pub(super) holds: i64,
+    /// Handlers that came to an end.
+    pub(super) handled: i64,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub(super) struct Event {
+    /// Seconds since the beginning.
+    pub(super) at: f64,
+    pub(super) text: String,
+    /// Something done to the system, and not one job's failure.
+    pub(super) loud: bool,
+}
+
+/// Asks for snapshots.
+pub(super) struct Watcher {
+    observer: Observer,
+    client: Client,
+    log: EffectLog,
+    schema: String,
+}
+
+/// Failures that are shown; more would push the table off a small terminal.
+const FAILURES: i64 = 6;
+
+impl Watcher {
+    pub(super) async fn open(place: &Place, config: &Config) -> anyhow::Result<Watcher> {
+        Ok(Watcher {
+            observer: Observer::connect(&place.dsn, &place.outhaul).await?,
+            client: place.shop_connection(config, "watch").await?,
+            log: place.effect_log(config).await?,
+            schema: place.outhaul.to_string(),
+        })
+    }
+
+    /// Jobs that have not ended.
+    pub(super) async fn live(&self) -> anyhow::Result<i64> {
+        let row = self.client.query_one(&format!("select count(*) from {}.jobs", self.schema), &[]).await?;
+        Ok(row.get(0))
+    }
+
+    /// How things are now, in the queues and with the workers.
+    pub(super) async fn look(&self, elapsed: f64, hands: &[HandView]) -> anyhow::Result<Snapshot> {
+        Ok(Snapshot {
+            elapsed,
+            queues: self.queues().await?,
+            workers: self.workers(hands).await?,
+            events: self.failures(elapsed).await?,
+            ..Snapshot::default()
+        })
+    }
+
+    async fn queues(&self) -> anyhow::Result<Vec<QueueLine>> {
+        let now: HashMap<String, QueueView> =
+            self.observer.queues().await?.into_iter().map(|view| (view.queue.clone(), view)).collect();
+        let ended = format!(
+            "select queue, status::text, count(*) from {}.jobs_finished group by queue, status",
+            self.schema
+        );
+        let rows = self.client.query(&ended, &[]).await?;
+        let ended: HashMap<(String, String), i64> =
+            rows.iter().map(|row| ((row.get(0), row.get(1)), row.get(2))).collect();
+        let of = |queue: &str, status: &str| ended.get(&(queue.into(), status.into())).copied().unwrap_or(0);
+        let line = |queue: &'static str| {
+            let mut line = QueueLine { queue, ..QueueLine::default() };
+            line.completed = of(queue, "completed");
+            line.cancelled = of(queue, "cancelled");
+            if let Some(view) = now.get(queue) {
+                line.waiting = view.pending + view.scheduled;
+                line.leased = view.leased;
+                line.retrying = view.retrying;
+                line.dead = view.dead_letter;
+                line.oldest_ms = view.oldest_pending_ms;
+            }
+            line
+        };
+        Ok(QUEUES.iter().map(|(queue, _)| line(queue)).collect())
+    }
+
+    async fn workers(&self, hands: &[HandView]) -> anyhow::Result<Vec<WorkerLine>> {
+        let leased = format!(
+            "select locked_by, count(*) from {}.jobs where status = 'leased' group by locked_by",
+            self.schema
+        );
+        let rows = self.client.query(&leased, &[]).await?;
+        let leased: HashMap<Uuid, i64> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let handled = self.log.ended_by_worker().await?;
+        let line = |hand: &HandView| WorkerLine {
+            number: hand.number,
+            pid: hand.pid,
+            killed: hand.killed,
+            holds: leased.get(&hand.id).copied().unwrap_or(0),
+            handled: handled.get(&hand.number).copied().unwrap_or(0),
+        };
+        Ok(hands.iter().map(line).collect())
+    }
+
+    /// The last claims that did not complete, oldest first.
+    async fn failures(&self, elapsed: f64) -> anyhow::Result<Vec<Event>> {
+        let schema = &self.schema;
+        let query = format!(
+            "select date_part('epoch', clock_timestamp() - a.ended_at), j.job_type, a.error_class, a.error_code,
+                    a.outcome, a.attempt
+               from (select * from {schema}.job_attempts order by ended_at desc limit $1) a
+               join {schema}.all_jobs j on j.id = a.job_id
+              order by a.ended_at"
+        );
+        let event = |row: &tokio_postgres::Row| {
+            let (job_type, class): (&str, &str) = (row.get(1), row.get(2));
+            let (code, outcome): (Option<&str>, &str) = (row.get(3), row.get(4));
+            let cause = match (class, code) {
+                ("crash", _) => "lease expired".to_owned(),
+                ("snooze", _) => "too early".to_owned(),
+                (class, Some(code)) => format!("{class} {code}"),
+                (class, None) => class.to_owned(),
+            };
+            let attempt: i32 = row.get(5);
+            let text = format!("{job_type:<18} attempt {attempt}  {cause:<24} {}", outcome.replace('_', " "));
+            Event { at: elapsed - row.get::<_, f64>(0), text, loud: class == "crash" }
+        };
+        Ok(self.client.query(&query, &[&FAILURES]).await?.iter().map(event).collect())
+    }
+}
