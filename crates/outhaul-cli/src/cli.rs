@@ -13,7 +13,7 @@ use crate::config::parse_duration;
 
 /// Durable asynchronous work inside PostgreSQL.
 #[derive(Parser)]
-#[command(name = "outhaul", version, disable_help_subcommand = true, after_help = AFTER_HELP)]
+#[command(name = "outhaul", version, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: GlobalArgs,
@@ -63,7 +63,6 @@ pub(crate) enum Command {
     /// Show a small business at work: jobs in transactions, failures, a killed worker, nothing lost
     Demo(crate::demo::Args),
     /// A private PostgreSQL server for you, without root and without a port
-    #[command(subcommand)]
     Dev(Dev),
     /// Bring the database's schema to this version
     Migrate(Migrate),
@@ -89,8 +88,17 @@ pub(crate) enum Command {
     Version,
 }
 
+#[derive(Args)]
+pub(crate) struct Dev {
+    /// Where its data is, instead of the usual place for this user
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(crate) what: DevWhat,
+}
+
 #[derive(Subcommand)]
-pub(crate) enum Dev {
+pub(crate) enum DevWhat {
     /// Start the server, or adopt the one that runs, and print its URL
     Up {
         /// Listen on a free port of 127.0.0.1 too

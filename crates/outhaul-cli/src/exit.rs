@@ -73,7 +73,7 @@ impl Problem {
             Err(error) => error,
         };
         if let Some(library) = error.downcast_ref::<outhaul::Error>() {
-            let problem = Problem::new(exit_of(library), library.code(), format!("{error:#}"));
+            let problem = Problem::new(exit_of(library), library.code(), down_to_library(&error));
             return Problem { hint: library.hint().map(str::to_owned), ..problem };
         }
         if let Some(local) = error.downcast_ref::<outhaul_local::Error>() {
@@ -82,6 +82,18 @@ impl Problem {
         }
         Problem::new(Exit::Failed, "failed", format!("{error:#}"))
     }
+}
+
+/// What was being done, down to the library's message, which has taken up what its causes have to say.
+fn down_to_library(error: &anyhow::Error) -> String {
+    let mut parts = Vec::new();
+    for cause in error.chain() {
+        parts.push(cause.to_string());
+        if cause.is::<outhaul::Error>() {
+            break;
+        }
+    }
+    parts.join(": ")
 }
 
 impl fmt::Display for Problem {

@@ -91,13 +91,29 @@ fn refused(error: &clap::Error) -> Exit {
         return Exit::Ok;
     }
     let given = |flag: &str| std::env::args_os().any(|arg| arg == OsStr::new(flag));
+    let json = given("--json");
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand && !json {
+        let _ = error.print();
+        return Exit::Usage;
+    }
+    output::report(usage(error), json, given("--no-color"))
+}
+
+/// Clap's text: what is wrong, then perhaps a tip, then the usage, then where help is.
+fn usage(error: &clap::Error) -> Problem {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return Problem::usage("a command is missing").hint("Try `outhaul --help`.");
+    }
     let text = error.render().to_string();
-    let text = text.trim_end();
-    output::report(
-        Problem::usage(text.strip_prefix("error: ").unwrap_or(text)),
-        given("--json"),
-        given("--no-color"),
-    )
+    let mut paragraphs = text.split("\n\n").map(str::trim);
+    let what = paragraphs.next().unwrap_or_default();
+    let rest: Vec<&str> = paragraphs.collect();
+    let tip = rest.iter().find_map(|paragraph| paragraph.strip_prefix("tip: "));
+    let problem = Problem::usage(what.strip_prefix("error: ").unwrap_or(what));
+    match tip.or_else(|| rest.iter().find(|paragraph| paragraph.starts_with("Usage:")).copied()) {
+        Some(hint) => problem.hint(hint),
+        None => problem.hint("Try --help."),
+    }
 }
 
 /// The reader of our output has seen enough, as in `outhaul jobs list | head`.

@@ -114,7 +114,8 @@ pub(crate) fn color(no_color: bool, stream: &impl IsTerminal) -> bool {
 
 /// Tells a problem on standard error and gives its exit code.
 pub(crate) fn report(problem: Problem, json: bool, no_color: bool) -> Exit {
-    let problem = Problem { message: scrub(&problem.message), ..problem };
+    let (message, hint) = (scrub(&problem.message), problem.hint.as_deref().map(scrub));
+    let problem = Problem { message, hint, ..problem };
     let mut err = io::stderr().lock();
     // Standard error may be closed; the exit code still tells.
     let _ = if json {

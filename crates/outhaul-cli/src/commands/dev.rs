@@ -8,25 +8,25 @@ use std::process::Command;
 use outhaul_local::{Installation, Server, ServerOptions};
 use serde_json::json;
 
-use crate::cli::Dev;
+use crate::cli::{Dev, DevWhat};
 use crate::exit::{Exit, Problem};
 use crate::output::Global;
 
 /// The database that people get. `postgres` is everybody's and stays empty.
 const DATABASE: &str = "outhaul";
 
-pub(crate) async fn run(what: Dev, global: &Global) -> anyhow::Result<Exit> {
-    match what {
-        Dev::Up { tcp } => up(tcp, global).await,
-        Dev::Url { tcp } => print_url(&running()?, tcp, global),
-        Dev::Psql { args } => psql(&running()?, &args),
-        Dev::Down { remove, yes } => down(remove, yes, global).await,
+pub(crate) async fn run(args: Dev, global: &Global) -> anyhow::Result<Exit> {
+    match args.what {
+        DevWhat::Up { tcp } => up(args.dir, tcp, global).await,
+        DevWhat::Url { tcp } => print_url(&running(args.dir)?, tcp, global),
+        DevWhat::Psql { args: arguments } => psql(&running(args.dir)?, &arguments),
+        DevWhat::Down { remove, yes } => down(args.dir, remove, yes, global).await,
     }
 }
 
-async fn up(tcp: bool, global: &Global) -> anyhow::Result<Exit> {
+async fn up(dir: Option<PathBuf>, tcp: bool, global: &Global) -> anyhow::Result<Exit> {
     let installation = Installation::find()?;
-    let dir = Server::default_dir(installation.major())?;
+    let dir = dir.map_or_else(|| Server::default_dir(installation.major()), Ok)?;
     let server = Server::open(ServerOptions::new(&dir).installation(installation.clone()).tcp(tcp)).await?;
     server.ensure_database(DATABASE).await?;
     let word = if server.adopted() { "runs already" } else { "started" };
@@ -70,8 +70,8 @@ fn psql(server: &Server, args: &[String]) -> anyhow::Result<Exit> {
     Err(Problem::new(Exit::Failed, "psql", format!("{} cannot be run: {error}", psql.display())).into())
 }
 
-async fn down(remove: bool, yes: bool, global: &Global) -> anyhow::Result<Exit> {
-    let dirs = dirs();
+async fn down(dir: Option<PathBuf>, remove: bool, yes: bool, global: &Global) -> anyhow::Result<Exit> {
+    let dirs = dirs(dir);
     if remove && !yes {
         confirm(&dirs)?;
     }
@@ -119,8 +119,8 @@ fn confirm(dirs: &[PathBuf]) -> anyhow::Result<()> {
 }
 
 /// The server that runs. It may belong to another version than the newest one installed by now.
-fn running() -> anyhow::Result<Server> {
-    for dir in dirs() {
+fn running(dir: Option<PathBuf>) -> anyhow::Result<Server> {
+    for dir in dirs(dir) {
         if let Some(server) = Server::find(dir)? {
             return Ok(server);
         }
@@ -129,8 +129,11 @@ fn running() -> anyhow::Result<Server> {
     Err(problem.hint("Start it: outhaul dev up").into())
 }
 
-/// Where servers of people are, one directory for each installed version.
-fn dirs() -> Vec<PathBuf> {
+/// Where servers of people are: the named directory, else one for each installed version.
+fn dirs(named: Option<PathBuf>) -> Vec<PathBuf> {
+    if let Some(dir) = named {
+        return if dir.is_dir() { vec![dir] } else { Vec::new() };
+    }
     // The one that a variable names comes first, and is not among all others.
     let installations = Installation::find().into_iter().chain(Installation::all());
     let mut majors: Vec<u32> = installations.map(|installation| installation.major()).collect();

@@ -197,7 +197,9 @@ fn from_folder(file: &Path, mut command: Vec<String>) -> Vec<String> {
     if command[0].contains('/')
         && let Some(folder) = file.parent()
     {
-        command[0] = folder.join(&command[0]).to_string_lossy().into_owned();
+        // Collected anew, which takes out the dots of `./`.
+        let program: PathBuf = folder.join(&command[0]).components().collect();
+        command[0] = program.to_string_lossy().into_owned();
     }
     command
 }

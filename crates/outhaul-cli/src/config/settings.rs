@@ -49,6 +49,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
 /// Variables that are ours and no settings: for finding servers and tests, and what commands of jobs are told.
 const OTHER_VARIABLES: [&str; 11] = [
     "OUTHAUL_CONFIG",
+    "OUTHAUL_NO_SKIP",
     "OUTHAUL_PG_BINDIR",
     "OUTHAUL_TEST_RUN",
     "OUTHAUL_JOB_ID",
@@ -58,7 +59,6 @@ const OTHER_VARIABLES: [&str; 11] = [
     "OUTHAUL_CLAIM_NO",
     "OUTHAUL_LEASE_TOKEN",
     "OUTHAUL_QUEUE",
-    "OUTHAUL_TRACEPARENT",
 ];
 
 pub(super) fn known_variables() -> Vec<String> {

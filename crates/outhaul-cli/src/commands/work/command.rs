@@ -33,7 +33,7 @@ pub(super) struct Runner {
 /// Why the command was ended from outside.
 #[derive(Clone, Copy, Debug)]
 enum Ended {
-    TimedOut(Duration),
+    TimedOut,
     Stopped,
 }
 
@@ -102,10 +102,10 @@ impl Runner {
         let (limit, grace) = self.limits(cx.deadline());
         let why = tokio::select! {
             status = group.wait() => return (status, None),
-            () = tokio::time::sleep(limit) => Ended::TimedOut(limit),
+            () = tokio::time::sleep(limit) => Ended::TimedOut,
             () = self.now.cancelled() => Ended::Stopped,
             stop = cx.cancelled() => match stop {
-                Stop::TimedOut => Ended::TimedOut(limit),
+                Stop::TimedOut => Ended::TimedOut,
                 _ => Ended::Stopped,
             },
         };
@@ -136,9 +136,8 @@ impl Runner {
             // What it says itself counts, also when it was asked to end.
             (Some(0), _) => Ok(()),
             (Some(code @ (65 | 75 | 77)), _) => Err(of_code(code, summary(format!("exit code {code}")))),
-            (_, Some(Ended::TimedOut(limit))) => {
-                Err(Failure::transient(summary(format!("the command ran longer than {limit:?}")))
-                    .code("timeout"))
+            (_, Some(Ended::TimedOut)) => {
+                Err(Failure::transient(summary("the command ran into its time limit".into())).code("timeout"))
             }
             // Of unknown class: the library takes it for the answer to its request, and gives the job back.
             (_, Some(Ended::Stopped)) => Err(Failure::unknown("the command was stopped").code("stopped")),

@@ -9,7 +9,8 @@ mod tail;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outhaul::{Stopper, Worker, WorkerBuilder, WorkerOptions};
+use anyhow::Context;
+use outhaul::{NewJob, Stopper, Worker, WorkerBuilder, WorkerOptions};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -34,9 +35,7 @@ pub(crate) async fn run(args: Work, global: &Global) -> anyhow::Result<Exit> {
     announce(&worker, global, format)?;
     let server = match (listener, recorder) {
         (Some(listener), Some(recorder)) => {
-            let (dsn, schema) = (global.config.require_database()?, global.config.schema()?);
-            serve::record_build_info(&dsn, &schema).await?;
-            Some(serve::start(listener, recorder, dsn, schema))
+            Some(serve::start(listener, recorder, global.config.require_database()?, global.config.schema()?))
         }
         _ => None,
     };
@@ -104,6 +103,9 @@ fn builder(
     }
     let limit = config.duration("timeout")?.unwrap_or(WorkerOptions::default().timeout);
     for (job_type, binding) in config.jobs() {
+        // The library would refuse the names as well, and not say where they stand.
+        let place = || format!("[jobs.{job_type:?}] in {}", binding.path.display());
+        NewJob::raw(&binding.queue, job_type, "{}").check().with_context(place)?;
         let runner = Arc::new(Runner {
             command: binding.command.clone(),
             limit: binding.timeout.unwrap_or(limit),

@@ -46,14 +46,6 @@ pub(super) fn install_recorder() -> anyhow::Result<PrometheusHandle> {
     Ok(handle)
 }
 
-/// Tells which version works on which version of the schema.
-pub(super) async fn record_build_info(dsn: &Dsn, schema: &SchemaName) -> outhaul::Result<()> {
-    let schema = outhaul::migration_status(dsn, schema).await?.version.to_string();
-    metrics::gauge!("outhaul_build_info", "version" => env!("CARGO_PKG_VERSION"), "schema" => schema)
-        .set(1.0);
-    Ok(())
-}
-
 /// Serves until the task is aborted.
 pub(super) fn start(
     listener: TcpListener,
