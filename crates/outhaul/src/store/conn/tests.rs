@@ -174,6 +174,19 @@ async fn dropping_a_connection_ends_its_session() {
 }
 
 #[tokio::test]
+async fn dropping_a_connection_closes_its_socket_during_a_statement() {
+    let database = database().await;
+    // The server looks whether its client is still there.
+    let url = format!("{}?options=-c%20client_connection_check_interval%3D50", database.tcp_url());
+    let conn = open(&url, Purpose::Claim).await.unwrap();
+    let (pid, admin) = (conn.pid(), open(&database.url(), Purpose::Tool).await.unwrap());
+    let sleep = conn.query("select pg_sleep(600)", &[], SOON);
+    assert!(timeout(Duration::from_millis(50), sleep).await.is_err());
+    drop(conn);
+    until(&admin, "the backend ends", &is_gone(pid)).await;
+}
+
+#[tokio::test]
 async fn notifications_are_counted_and_none_is_missed() {
     let database = database().await;
     let conn = open(&database.url(), Purpose::Listen).await.unwrap();
@@ -261,6 +274,7 @@ async fn connecting_ends_within_its_total_time_and_names_every_failure() {
     assert!(shown.starts_with(&format!("cannot connect to u@127.0.0.1:{closed},")), "{shown}");
     assert!(shown.contains(&format!("127.0.0.1:{silent}: no answer within ")), "{shown}");
     assert!(shown.contains("Connection refused"), "{shown}");
+    assert_eq!(shown.matches("no answer").count(), 1, "no host is tried when time is up: {shown}");
 }
 
 #[tokio::test]
