@@ -68,15 +68,19 @@ pub(crate) struct Args {
 }
 
 const AFTER_HELP: &str = "\
-A courier shop takes orders. Each of its transactions changes its own rows, writes down the operations it
-promises and enqueues jobs for them; some transactions are rolled back, some jobs enqueued twice. Three worker
-processes run the jobs. Some fail for a moment, some for good, and half-way one worker is killed. In the end
-every committed operation must be in the handlers' own log, a dead letter, or cancelled.
+A courier shop takes orders. Each of its transactions changes its own rows,
+writes down the operations it promises and enqueues jobs for them; some are
+rolled back, some enqueue a job twice. Three worker processes run the jobs. Some
+fail for a moment, some for good, and half-way one worker is killed. In the end
+every committed operation must be in the handlers' own log, a dead letter, or
+cancelled.
 
-Without --database-url it starts a private PostgreSQL server and removes it. With it, it works in the schemas
-outhaul_demo, outhaul_demo_shop and outhaul_demo_effects, and drops them.
+Without --database-url it starts a private PostgreSQL server and removes it. With
+it, it works in the schemas outhaul_demo, outhaul_demo_shop and
+outhaul_demo_effects, and drops them. DATABASE_URL alone is not used.
 
-Exit code 0 when nothing was lost, nothing ran that was rolled back and no effect took place twice; else 1.";
+Exit code 0 when nothing was lost, nothing ran that was rolled back and no effect
+took place twice; else 1. 7 when it did not end within a minute.";
 
 /// What is done to show that a loss would be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -96,7 +100,12 @@ pub(crate) async fn run(args: Args, global: &Global) -> anyhow::Result<Exit> {
     if args.as_worker {
         return worker::run(&global.config).await;
     }
-    let given = is_given(&global.config);
+    if by_flag(&global.config, "schema") {
+        return Err(Problem::usage("the demonstration works in schemas of its own")
+            .hint("Leave --schema out.")
+            .into());
+    }
+    let given = by_flag(&global.config, "database_url");
     if args.stop {
         return stop(given, global).await;
     }
@@ -124,11 +133,11 @@ pub(crate) async fn run(args: Args, global: &Global) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-/// Whether a database was named on the command line. One that is only named in the environment or in a file is
+/// Whether a setting stands on the command line. A database that is only named in the environment or in a file is
 /// where somebody's real work is, and nothing for a demonstration.
-fn is_given(config: &Config) -> bool {
-    let by_flag = |origin: Option<&Origin>| matches!(origin, Some(Origin::Flag(_)));
-    config.shown().iter().any(|(key, _, origin)| *key == "database_url" && by_flag(*origin))
+fn by_flag(config: &Config, setting: &str) -> bool {
+    let is_flag = |origin: Option<&Origin>| matches!(origin, Some(Origin::Flag(_)));
+    config.shown().iter().any(|(key, _, origin)| *key == setting && is_flag(*origin))
 }
 
 async fn open(given: bool, args: &Args, global: &Global) -> anyhow::Result<Place> {
