@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -199,6 +199,11 @@ impl Error {
         self.0.kind == Kind::ReadOnly
     }
 
+    /// The statement waited for a lock, or ran, longer than the server lets it. It changed nothing.
+    pub(crate) fn is_lock_wait(&self) -> bool {
+        matches!(self.sqlstate(), Some("55P03" | "57014"))
+    }
+
     /// What to do about it, when that is known.
     pub fn hint(&self) -> Option<&str> {
         self.0.hint.as_deref()
@@ -253,7 +258,9 @@ fn kind_of(sqlstate: &str) -> Kind {
         "42501" | "28000" | "28P01" => Kind::Refused,
         "25006" => Kind::ReadOnly,
         "53100" => Kind::StorageFull,
-        "40001" | "40P01" | "55P03" | "57014" | "25P03" | "25P04" | "26000" | "42P05" => Kind::Retryable,
+        "40001" | "40P01" | "55P03" | "57014" | "25P02" | "25P03" | "25P04" | "26000" | "42P05" => {
+            Kind::Retryable
+        }
         s if s.starts_with("08") || s.starts_with("57P") || s.starts_with("53") => Kind::Unavailable,
         _ => Kind::Database,
     }
@@ -286,13 +293,15 @@ fn hint_of(kind: Kind) -> Option<&'static str> {
 
 impl From<tokio_postgres::Error> for Error {
     fn from(error: tokio_postgres::Error) -> Error {
-        if let Some(db) = error.as_db_error() {
+        // A backend that is told to end says so in place of its answer, also after the commit.
+        let fatal = |db: &&DbError| matches!(db.parsed_severity(), Some(Severity::Fatal | Severity::Panic));
+        if let Some(db) = error.as_db_error().filter(|db| !fatal(db)) {
             return Error::from_server(db.code().code(), db.message(), db.hint(), db.column());
         }
         // Anything else happened on the way to the server or back. A statement that was on its way may
-        // have taken effect, so this is never reported as "not done".
-        let kind = if error.is_closed() { Kind::Unavailable } else { Kind::OutcomeUnknown };
-        Error::new(kind, "the connection to the database was lost")
+        // have taken effect, so this is never reported as "not done"; the driver also calls a connection
+        // closed when it was lost with the statement under way.
+        Error::new(Kind::OutcomeUnknown, "the connection to the database was lost")
             .with_hint(
                 "If a COMMIT was under way it may have taken effect: repeat with the same idempotency key.",
             )

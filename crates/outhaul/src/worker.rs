@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::decide::verdict::RetryPolicy;
-use crate::engine::handle::{Context, Outcome, Registered};
+use crate::engine::handle::{Context, Grace, Outcome, Registered};
 use crate::engine::held::{Registry, Stop};
 use crate::engine::lead::{SweptQueue, Upkeep};
 use crate::engine::link::{Db, Link, Purpose};
@@ -31,13 +31,13 @@ pub struct WorkerOptions {
     /// How long a claim holds a job before it must be renewed: 1 s to 24 h, 60 s by default. Renewed at a third.
     pub lease: Duration,
     /// How often an idle worker looks without being told to: 1 s by default, five times rarer while
-    /// notifications are proven to arrive. At least 10 ms.
+    /// notifications are proven to arrive. 10 ms to 24 h, like `sweep`, `probe` and `canary`.
     pub poll: Duration,
-    /// How long a handler may run when its job does not say: 5 min by default.
+    /// How long a handler may run when its job does not say: 1 ms to 24 h, 5 min by default.
     pub timeout: Duration,
-    /// How long a stopping worker waits for running handlers: 30 s by default.
+    /// How long a stopping worker waits for running handlers: up to 24 h, 30 s by default.
     pub drain: Duration,
-    /// How long a handler that was asked to stop may go on before it is dropped: 5 s by default.
+    /// How long a handler that was asked to stop may go on before it is dropped: up to 24 h, 5 s by default.
     pub grace: Duration,
     /// How often expired leases are looked for: 1 s by default.
     pub sweep: Duration,
@@ -193,11 +193,19 @@ impl WorkerBuilder {
         if !(Duration::from_secs(1)..=Duration::from_secs(86_400)).contains(&o.lease) {
             return bad("the lease is out of range", "Use 1 second to 24 hours.");
         }
-        if o.poll < Duration::from_millis(10) || o.sweep < Duration::from_millis(10) {
-            return bad("poll or sweep is below 10 ms", "Use at least 10 milliseconds.");
-        }
-        if o.timeout.is_zero() {
-            return bad("the handlers' timeout is zero", "Use at least 1 millisecond.");
+        for (name, value, least) in [
+            ("poll", o.poll, Duration::from_millis(10)),
+            ("sweep", o.sweep, Duration::from_millis(10)),
+            ("probe", o.probe, Duration::from_millis(10)),
+            ("canary", o.canary, Duration::from_millis(10)),
+            ("timeout", o.timeout, Duration::from_millis(1)),
+            ("drain", o.drain, Duration::ZERO),
+            ("grace", o.grace, Duration::ZERO),
+        ] {
+            if !(least..=Duration::from_secs(86_400)).contains(&value) {
+                let hint = format!("Use {least:?} to 24 hours.");
+                return bad(&format!("{name} of {value:?} is out of range"), &hint);
+            }
         }
         let mut types = HashMap::new();
         for handler in &self.handlers {
@@ -420,13 +428,15 @@ impl Running {
             inbox,
             registry: registry.clone(),
             acknowledge: Box::new(move |batch| {
-                let mut counts: HashMap<&str, usize> = HashMap::new();
+                let mut counts: HashMap<&str, (usize, bool)> = HashMap::new();
                 for ended in batch {
-                    *counts.entry(&ended.held.registered.queue).or_default() += 1;
+                    let (n, later) = counts.entry(&ended.held.registered.queue).or_default();
+                    *n += 1;
+                    *later |= ended.comes_back();
                 }
-                for (queue, n) in counts {
+                for (queue, (n, later)) in counts {
                     if let Some(line) = by_queue.get(queue) {
-                        line.settled(n);
+                        line.settled(n, later);
                     }
                 }
             }),
@@ -496,6 +506,9 @@ impl Drop for Running {
     /// A worker that is dropped in the middle stops everything; leases expire.
     fn drop(&mut self) {
         self.stop.now();
+        for line in &self.lines {
+            line.stop_all(Stop::Draining);
+        }
         self.last.cancel();
         self.quiet.cancel();
     }
@@ -534,7 +547,7 @@ fn lines(
             policy: worker.options.retry,
             concurrency: *concurrency,
             poll: worker.options.poll,
-            grace: worker.options.grace,
+            grace: Grace { time: worker.options.grace, over: worker.stop.now.clone() },
             inbox: inbox.clone(),
             registry: registry.clone(),
             waker: worker.waker.clone(),
@@ -542,6 +555,7 @@ fn lines(
             runners: runners.clone(),
             state: Mutex::new(State::default()),
             room: tokio::sync::Notify::new(),
+            later: tokio::sync::Notify::new(),
         })
     };
     worker.queues.iter().map(line).collect()

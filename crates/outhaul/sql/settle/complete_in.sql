@@ -18,6 +18,8 @@ begin
       message = format('complete_in needs READ COMMITTED, this transaction is %s', upper(current_setting('transaction_isolation'))),
       hint = 'Begin the transaction that completes a job with ISOLATION LEVEL READ COMMITTED.';
   end if;
+  -- Waits as long as the caller's lock_timeout says, and not as short as complete.
+  perform from jobs j where j.id = complete_in.id and j.lease_token = complete_in.lease_token for update;
   select c.state into missing
     from complete(array[complete_in.id], array[complete_in.lease_token], array[complete_in.claim_no], complete_in.history) c;
   if found then

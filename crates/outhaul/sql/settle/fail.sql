@@ -3,9 +3,12 @@
 -- release keep the job (snooze and release give its attempt back), dead_letter and cancel end it;
 -- delays_ms until it is due again; classes, codes and summaries of the failure, already cut to size.
 -- expired_only => true settles a job only while its lease has run out, for the sweep.
--- Returns a row only for ids not settled by this call: done when this very claim was settled before,
--- else lost. Lost means that nothing was changed.
--- Index: jobs_pkey. Locks: the jobs' rows in id order, then their keys' rows.
+-- A release wakes listeners: the job is due, and another worker may have room for it.
+-- Returns a row only for ids not settled by this call: locked when somebody else holds the row's lock just
+-- now (an open complete_in or cancel), done when this very claim was settled before, else lost. Lost means
+-- that nothing was changed and that nothing will be.
+-- Index: jobs_pkey. Locks: the jobs' rows in id order, skipping locked ones, because one open transaction
+-- must not hold up the reports of all other jobs, nor their recovery; then their keys' rows.
 create or replace function fail(
   ids uuid[], lease_tokens uuid[], claim_nos integer[], verdicts text[], delays_ms bigint[],
   classes text[], codes text[], summaries text[], expired_only boolean default false
@@ -19,6 +22,7 @@ as $$ /* outhaul:fail */
 declare
   nil constant uuid := '00000000-0000-0000-0000-000000000000';
   settled uuid[];
+  woke boolean;
 begin
   if exists (select from unnest(fail.verdicts, fail.delays_ms) u(v, d)
               where u.v is null or u.v not in ('retry', 'snooze', 'release', 'dead_letter', 'cancel')
@@ -34,7 +38,7 @@ begin
       join jobs j on j.id = u.i and j.lease_token = u.k
      where not fail.expired_only or j.lease_until < statement_timestamp()
      order by j.id
-       for no key update of j
+       for no key update of j skip locked
   ), kept as (
     update jobs j
        set status = (case when l.v = 'retry' then 'retrying' else 'pending' end)::job_status,
@@ -73,11 +77,16 @@ begin
       from l
   )
   select array_agg(l.id) into settled from l;
+  if 'release' = any (fail.verdicts) then
+    woke := wake(clock_timestamp());
+  end if;
   if coalesce(cardinality(settled), 0) < cardinality(fail.ids) then
     return query
-      select u.i, case when exists (select from job_attempts a where a.job_id = u.i and a.claim_no = u.c)
+      select u.i, case when not fail.expired_only and exists (select from jobs j where j.id = u.i and j.lease_token = u.k)
+                       then 'locked'
+                       when exists (select from job_attempts a where a.job_id = u.i and a.claim_no = u.c)
                        then 'done' else 'lost' end
-        from unnest(fail.ids, fail.claim_nos) u(i, c)
+        from unnest(fail.ids, fail.claim_nos, fail.lease_tokens) u(i, c, k)
        where u.i <> all (coalesce(settled, '{}'));
   end if;
 end $$;

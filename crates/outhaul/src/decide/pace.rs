@@ -156,10 +156,13 @@ pub(crate) fn sleep(look: Look) -> Duration {
     look.poll.min(linger).min(look.next_due.unwrap_or(Duration::MAX)).max(Duration::from_millis(1))
 }
 
-/// How long until the next scan from the beginning: rarer when the last one was dear, so that dead rows
-/// under a held snapshot cost a twentieth of the time at most.
+/// A scan from the beginning is due again after this many times its own cost, so that dead rows under a held
+/// snapshot cost a twentieth of the time at most.
+pub(crate) const FAR_SHARE: u32 = 20;
+
+/// How long until the next scan from the beginning.
 pub(crate) fn far_every(last_cost: Duration) -> Duration {
-    (last_cost * 20).max(Duration::from_secs(2))
+    (last_cost * FAR_SHARE).max(Duration::from_secs(2))
 }
 
 #[cfg(test)]

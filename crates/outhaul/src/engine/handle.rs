@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::held::{Held, Stop};
@@ -201,9 +202,32 @@ pub(crate) enum Ran {
     Abandoned,
 }
 
-/// Runs one handler to its end. Never panics and always ends: at the handler's time limit, or `grace`
-/// after it was asked to stop.
-pub(crate) async fn run(held: &Arc<Held>, schema: &SchemaName, grace: Duration) -> Ran {
+/// How long a handler may go on that was asked to stop.
+#[derive(Clone, Debug)]
+pub(crate) struct Grace {
+    pub(crate) time: Duration,
+    /// Cancelled when no time is left at all.
+    pub(crate) over: CancellationToken,
+}
+
+/// Runs one handler to its end. Never panics and always ends: at the handler's time limit, or with its
+/// grace after it was asked to stop.
+pub(crate) async fn run(held: &Arc<Held>, schema: &SchemaName, grace: &Grace) -> Ran {
+    // Code of the user also runs when a handler's future is dropped and when an error is shown or dropped.
+    let attempt = AssertUnwindSafe(async {
+        match attempt(held, schema, grace).await {
+            Ran::Failed(mut failure) => {
+                say(held, &failure);
+                failure.detail = None;
+                Ran::Failed(failure)
+            }
+            ran => ran,
+        }
+    });
+    attempt.catch_unwind().await.unwrap_or_else(|panic| interpret(held, panicked(&*panic)))
+}
+
+async fn attempt(held: &Arc<Held>, schema: &SchemaName, grace: &Grace) -> Ran {
     let deadline = Instant::now() + held.timeout;
     let cx = Context { held: held.clone(), schema: schema.clone(), deadline };
     let handler = AssertUnwindSafe(async { (held.registered.handler)(cx).await }).catch_unwind();
@@ -215,13 +239,17 @@ pub(crate) async fn run(held: &Arc<Held>, schema: &SchemaName, grace: Duration) 
             held.stop(Stop::TimedOut);
             None
         }
-        _ = held.stopping() => tokio::time::timeout(grace, &mut handler).await.ok(),
+        _ = held.stopping() => tokio::select! {
+            result = &mut handler => Some(result),
+            () = tokio::time::sleep(grace.time) => None,
+            () = grace.over.cancelled() => None,
+        },
     };
     match ended {
         Some(Ok(Ok(()))) if held.completed_in.load(Ordering::Acquire) == 1 => Ran::DoneInTransaction,
         Some(Ok(Ok(()))) => Ran::Done,
         Some(Ok(Err(failure))) => interpret(held, failure),
-        Some(Err(panic)) => Ran::Failed(panicked(&*panic)),
+        Some(Err(panic)) => interpret(held, panicked(&*panic)),
         None if held.stop_reason() == Some(Stop::TimedOut) => Ran::Failed(
             Failure::of_class(
                 FailureClass::Transient,
@@ -240,6 +268,18 @@ fn interpret(held: &Held, failure: Failure) -> Ran {
         FailureKind::Class(FailureClass::Unknown) if told_to_stop => Ran::Abandoned,
         _ => Ran::Failed(failure),
     }
+}
+
+/// The full detail of a failure goes to the log, here, once.
+fn say(held: &Held, failure: &Failure) {
+    let Some(class) = failure.class() else { return };
+    tracing::warn!(
+        job_id = %held.id, job_type = held.registered.job_type, queue = held.registered.queue,
+        attempt = held.attempts, max_attempts = held.max_attempts, class = class.as_str(),
+        code = failure.code.as_deref(), error = failure.summary,
+        detail = failure.detail.as_ref().map(|detail| format!("{detail:?}")),
+        "attempt failed"
+    );
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> Failure {

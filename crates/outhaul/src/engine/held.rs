@@ -1,7 +1,7 @@
 //! What this process holds: claimed jobs, from the claim to the acknowledged settlement.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -70,6 +70,8 @@ pub(crate) struct Held {
     since: AtomicU64,
     stop: AtomicU8,
     stopped: Notify,
+    /// The handler has ended, and only its report is on the way.
+    ended: AtomicBool,
     /// 1 when the handler has called `complete_in` with success.
     pub(crate) completed_in: AtomicU8,
 }
@@ -117,6 +119,7 @@ impl Held {
             since: AtomicU64::new(micros(sent, epoch)),
             stop: AtomicU8::new(0),
             stopped: Notify::new(),
+            ended: AtomicBool::new(false),
             completed_in: AtomicU8::new(0),
         }
     }
@@ -135,6 +138,15 @@ impl Held {
         if self.stop.compare_exchange(0, why as u8, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             self.stopped.notify_waiters();
         }
+    }
+
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    /// Whether there is no handler any more that could be told anything.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
     }
 
     pub(crate) fn stop_reason(&self) -> Option<Stop> {
@@ -173,7 +185,11 @@ impl Registry {
     pub(crate) fn insert(&self, held: &[Arc<Held>]) {
         let mut map = self.lock();
         for held in held {
-            map.insert(held.id, held.clone());
+            if let Some(older) = map.insert(held.id, held.clone()) {
+                // This process has the job twice: the older lease had ended before anybody noticed. From here
+                // on nothing else reaches its handler.
+                older.stop(Stop::LeaseLost);
+            }
         }
     }
 

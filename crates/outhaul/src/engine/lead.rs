@@ -4,10 +4,11 @@
 //! turn, by a row that is locked with SKIP LOCKED and holds the time; every task is harmless when two do it.
 //! Runs beside the pulse, on the thread that handlers cannot block.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use tokio_postgres::Row;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -16,9 +17,9 @@ use super::link::Db;
 use super::settle::{outcome, sql_verdict};
 use super::source::LaneArrays;
 use super::wake::Waker;
-use crate::decide::pace::{Lane, far_every};
+use crate::decide::pace::{FAR_SHARE, Lane};
 use crate::decide::verdict::{Attempt, Ending, RetryPolicy, verdict};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::model::{FailureClass, FailureKind};
 use crate::store::ranges;
 use crate::store::source::VERSION;
@@ -53,10 +54,11 @@ pub(crate) struct Upkeep {
     pub(crate) stop: CancellationToken,
 }
 
-/// When each task of this process is due next.
+/// How long the upkeep of partitions may take before its connection is taken for dead.
+const RANGES_PATIENCE: Duration = Duration::from_secs(120);
+
+/// When each task of this process is due next, other than the sweep.
 struct Clocks {
-    sweep: Instant,
-    far: HashMap<String, Instant>,
     beat: Instant,
     floors: Instant,
     retention: Instant,
@@ -65,30 +67,46 @@ struct Clocks {
 
 impl Upkeep {
     pub(crate) async fn run(self) {
-        let now = Instant::now();
-        let mut clocks = Clocks {
-            sweep: now,
-            far: HashMap::new(),
-            beat: now,
-            floors: now + Duration::from_secs(1),
-            retention: now,
-            ranges: now,
-        };
+        tokio::select! {
+            () = self.sweeps() => {}
+            () = self.chores() => {}
+            () = self.stop.cancelled() => {}
+        }
+        let patience = Duration::from_secs(2);
+        let goodbye = async { self.db.rows_within(&WORKER_GONE, &[&self.worker], patience).await };
+        // A database that is away must not hold up the end: waiting for a connection has no limit of its own.
+        if !matches!(tokio::time::timeout(patience, goodbye).await, Ok(Ok(_))) {
+            tracing::debug!("the registration of this worker stays until it is a day old");
+        }
+    }
+
+    /// Sweeps for ever, beside the chores: jobs must not wait for a long one of them.
+    async fn sweeps(&self) {
+        let mut far = HashMap::new();
+        let mut due = Instant::now();
         loop {
-            tokio::select! {
-                () = self.round(&mut clocks) => {}
-                () = self.stop.cancelled() => break,
+            if Instant::now() >= due {
+                due = Instant::now() + self.sweep_every;
+                for swept in &self.queues {
+                    self.sweep(swept, &mut far).await;
+                }
             }
-            let tick = (self.sweep_every / 4).clamp(Duration::from_millis(10), Duration::from_millis(250));
-            tokio::select! {
-                () = tokio::time::sleep(tick) => {}
-                () = self.stop.cancelled() => break,
-            }
+            tokio::time::sleep(self.tick()).await;
         }
-        let goodbye = self.db.rows_within(&WORKER_GONE, &[&self.worker], Duration::from_secs(2)).await;
-        if let Err(error) = goodbye {
-            tracing::debug!(%error, "the registration of this worker stays until it is a day old");
+    }
+
+    async fn chores(&self) {
+        let now = Instant::now();
+        let mut clocks =
+            Clocks { beat: now, floors: now + Duration::from_secs(1), retention: now, ranges: now };
+        loop {
+            self.round(&mut clocks).await;
+            tokio::time::sleep(self.tick()).await;
         }
+    }
+
+    fn tick(&self) -> Duration {
+        (self.sweep_every / 4).clamp(Duration::from_millis(10), Duration::from_millis(250))
     }
 
     async fn round(&self, clocks: &mut Clocks) {
@@ -96,12 +114,6 @@ impl Upkeep {
         if now >= clocks.beat {
             clocks.beat = now + Duration::from_secs(5);
             self.task("beat", self.beat()).await;
-        }
-        if now >= clocks.sweep {
-            clocks.sweep = now + self.sweep_every;
-            for swept in &self.queues {
-                self.sweep(swept, &mut clocks.far).await;
-            }
         }
         if now >= clocks.floors {
             clocks.floors = now + Duration::from_secs(1);
@@ -129,9 +141,12 @@ impl Upkeep {
         }
         let now = Instant::now();
         let all = far.get(&swept.queue).is_none_or(|due| now >= *due);
-        let result = self.expire(swept, all).await;
+        let mut scanned = Duration::ZERO;
+        let result = self.expire(swept, all, &mut scanned).await;
         if all {
-            far.insert(swept.queue.clone(), Instant::now() + far_every(now.elapsed()));
+            // Every sweep looks at everything while that is cheap: what a process that is gone had claimed
+            // ahead of the floors would otherwise wait longer than one sweep.
+            far.insert(swept.queue.clone(), Instant::now() + scanned * FAR_SHARE);
         }
         metrics::histogram!(telemetry::BATCH_DB, "phase" => "expire").record(now.elapsed());
         if let Err(error) = result {
@@ -139,7 +154,7 @@ impl Upkeep {
         }
     }
 
-    async fn expire(&self, swept: &SweptQueue, all: bool) -> Result<()> {
+    async fn expire(&self, swept: &SweptQueue, all: bool, scanned: &mut Duration) -> Result<()> {
         let lanes = swept.lanes.lock().unwrap_or_else(|p| p.into_inner()).clone();
         let arrays = lanes.filter(|_| !all).map(|lanes| LaneArrays::new(&lanes, Duration::ZERO));
         let (priorities, shares, uptos, behind) = match arrays {
@@ -147,10 +162,12 @@ impl Upkeep {
             None => (None, None, None, None),
         };
         loop {
+            let started = Instant::now();
             let rows = self
                 .db
                 .rows(&EXPIRED, &[&swept.queue, &SWEEP_BATCH, &priorities, &shares, &uptos, &behind])
                 .await?;
+            *scanned += started.elapsed();
             if rows.is_empty() {
                 return Ok(());
             }
@@ -161,11 +178,31 @@ impl Upkeep {
         }
     }
 
-    /// The statement names each lease's token and asks again whether it is over, so a completion or renewal in
-    /// between wins.
-    async fn settle_expired(&self, queue: &str, rows: &[tokio_postgres::Row]) -> Result<usize> {
+    /// A row that the database refuses must not keep the others from being settled.
+    async fn settle_expired(&self, queue: &str, rows: &[Row]) -> Result<usize> {
         let mut rows: Vec<_> = rows.iter().collect();
         rows.sort_by_key(|row| row.get::<_, Uuid>(0));
+        let mut parts = vec![&rows[..]];
+        let mut settled = 0;
+        while let Some(part) = parts.pop() {
+            match self.send_expired(queue, part).await {
+                Ok(n) => settled += n,
+                Err(error) if error.is_retryable() || error.is_outcome_unknown() => return Err(error),
+                Err(error) if part.len() == 1 => {
+                    tracing::error!(job_id = %part[0].get::<_, Uuid>(0), %error, "an expired lease cannot be settled");
+                }
+                Err(_) => parts.extend([&part[part.len() / 2..], &part[..part.len() / 2]]),
+            }
+        }
+        if settled > 0 {
+            self.waker.wake(super::wake::Cause::Rescan);
+        }
+        Ok(settled)
+    }
+
+    /// The statement names each lease's token and asks again whether it is over, so a completion or renewal in
+    /// between wins.
+    async fn send_expired(&self, queue: &str, rows: &[&Row]) -> Result<usize> {
         let ids: Vec<Uuid> = rows.iter().map(|row| row.get(0)).collect();
         let tokens: Vec<Uuid> = rows.iter().map(|row| row.get(1)).collect();
         let claims: Vec<i32> = rows.iter().map(|row| row.get(2)).collect();
@@ -191,15 +228,17 @@ impl Upkeep {
             .db
             .rows(&FAIL, &[&ids, &tokens, &claims, &words, &delays, &classes, &codes, &summaries, &true])
             .await?;
+        let missing: HashSet<Uuid> = missing.iter().map(|row| row.get(0)).collect();
         let settled = n - missing.len().min(n);
         metrics::counter!(telemetry::LEASE_EXPIRATIONS, "queue" => queue.to_owned())
             .increment(settled as u64);
         for (row, verdict) in rows.iter().zip(&verdicts) {
-            tracing::warn!(job_id = %row.get::<_, Uuid>(0), job_type = row.get::<_, &str>(5), queue,
+            let id: Uuid = row.get(0);
+            if missing.contains(&id) {
+                continue;
+            }
+            tracing::warn!(job_id = %id, job_type = row.get::<_, &str>(5), queue,
                 overdue_ms = row.get::<_, i64>(7), outcome = outcome(*verdict), "a lease has expired");
-        }
-        if settled > 0 {
-            self.waker.wake(super::wake::Cause::Rescan);
         }
         Ok(settled)
     }
@@ -259,7 +298,13 @@ impl Upkeep {
     async fn ranges(&self) -> Result<serde_json::Value> {
         let db = self.owner.as_ref().unwrap_or(&self.db);
         let conn = db.link.get().await;
-        let done = ranges::keep(conn.client(), &db.schema, 50).await?;
+        let Ok(done) =
+            tokio::time::timeout(RANGES_PATIENCE, ranges::keep(conn.client(), &db.schema, 50)).await
+        else {
+            db.link.discard(&conn);
+            return Err(Error::new(Kind::Timeout, format!("no answer within {RANGES_PATIENCE:?}")));
+        };
+        let done = done?;
         if !done.late_tails.is_empty() {
             tracing::error!(tables = ?done.late_tails, "rows were found in the last partition: upkeep had been away too long");
         }

@@ -3,6 +3,7 @@
 //! The thread has its own small runtime, so that handlers which block every thread of the program's
 //! runtime cannot stop it. Short jobs are never renewed: a lease is left alone until a third of it has passed.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -47,20 +48,43 @@ impl Pulse {
 
     async fn beat(&self, batch: &[Arc<Held>]) {
         let sent = Instant::now();
-        match self.renew(batch).await {
-            Ok(()) => metrics::histogram!(telemetry::BATCH_DB, "phase" => "renew").record(sent.elapsed()),
-            Err(error) => tracing::warn!(%error, jobs = batch.len(), "leases could not be renewed"),
-        }
-        // Whatever is still old now may have been leased to somebody else.
-        let now = Instant::now();
-        for held in batch {
-            if care(held.since(), now, self.lease) == Care::PresumeLost {
-                held.stop(Stop::LeaseLost);
+        let renewal = self.renew(batch);
+        tokio::pin!(renewal);
+        let renewed = loop {
+            tokio::select! {
+                renewed = &mut renewal => break renewed,
+                // The database may be away for longer than the leases last.
+                () = tokio::time::sleep(look_every(self.lease)) => self.presume(&HashSet::new()),
             }
+        };
+        let locked = match renewed {
+            Ok(locked) => {
+                metrics::histogram!(telemetry::BATCH_DB, "phase" => "renew").record(sent.elapsed());
+                locked
+            }
+            Err(error) => {
+                tracing::warn!(%error, jobs = batch.len(), "leases could not be renewed");
+                HashSet::new()
+            }
+        };
+        self.presume(&locked);
+    }
+
+    /// Whatever is too old may have been leased to somebody else, unless the server has just said that its
+    /// row is locked: nobody can have leased it then.
+    fn presume(&self, locked: &HashSet<Uuid>) {
+        let now = Instant::now();
+        let lost = |held: &Held| {
+            care(held.since(), now, self.lease) == Care::PresumeLost && !locked.contains(&held.token)
+        };
+        for held in self.registry.select(lost) {
+            held.stop(Stop::LeaseLost);
         }
     }
 
-    async fn renew(&self, batch: &[Arc<Held>]) -> Result<()> {
+    /// Returns the tokens of those that were locked.
+    async fn renew(&self, batch: &[Arc<Held>]) -> Result<HashSet<Uuid>> {
+        let mut locked = HashSet::new();
         let ids: Vec<Uuid> = batch.iter().map(|held| held.id).collect();
         let tokens: Vec<Uuid> = batch.iter().map(|held| held.token).collect();
         let lease_ms = self.lease.as_millis() as i64;
@@ -79,15 +103,17 @@ impl Pulse {
                 None => held.renewed(sent),
                 Some("lost") => self.lost(held),
                 // The handler's own transaction is completing it; ask again next time.
-                Some(_) => {}
+                Some(_) => {
+                    locked.insert(held.token);
+                }
             }
         }
-        Ok(())
+        Ok(locked)
     }
 
     fn lost(&self, held: &Arc<Held>) {
-        if held.completed_in.load(std::sync::atomic::Ordering::Acquire) == 1 {
-            // Its row is gone because the handler's transaction has committed.
+        if held.has_ended() || held.completed_in.load(std::sync::atomic::Ordering::Acquire) == 1 {
+            // Its row is gone because it was settled, or because the handler's transaction has committed.
             return;
         }
         if held.stop_reason().is_none() {

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::handle;
+use super::handle::{self, Grace};
 use super::held::{Held, Registry, Stop};
 use super::settle::{Ended, Inbox};
 use super::source::{Batch, Jobs, Scan};
@@ -29,8 +29,7 @@ pub(crate) struct Line {
     pub(crate) policy: RetryPolicy,
     pub(crate) concurrency: usize,
     pub(crate) poll: Duration,
-    /// How long a handler that was asked to stop may go on before it is dropped.
-    pub(crate) grace: Duration,
+    pub(crate) grace: Grace,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) waker: Arc<Waker>,
@@ -39,7 +38,12 @@ pub(crate) struct Line {
     pub(crate) runners: TaskTracker,
     pub(crate) state: Mutex<State>,
     pub(crate) room: Notify,
+    /// A job was given back that becomes due by itself, so an idle line has to think again about its sleep.
+    pub(crate) later: Notify,
 }
+
+/// How long a stopping line waits for the answer of a claim that is under way.
+const LAST_CLAIM: Duration = Duration::from_secs(1);
 
 pub(crate) struct State {
     buffer: VecDeque<Arc<Held>>,
@@ -49,6 +53,15 @@ pub(crate) struct State {
     unsettled: usize,
     service_time: Average,
     claim_time: Average,
+    /// When a handler last began or ended.
+    moved: Instant,
+}
+
+impl State {
+    /// How long nothing has moved although every slot is taken.
+    fn standing(&self, concurrency: usize) -> Duration {
+        if self.running < concurrency { Duration::ZERO } else { self.moved.elapsed() }
+    }
 }
 
 impl Default for State {
@@ -61,6 +74,7 @@ impl Default for State {
             // Until something is known, assume handlers slow enough that nothing is claimed ahead.
             service_time: Average::new(Duration::from_millis(100)),
             claim_time: Average::new(Duration::from_millis(2)),
+            moved: Instant::now(),
         }
     }
 }
@@ -86,21 +100,36 @@ impl Line {
             cause: Cause::Startup,
         };
         let mut wakes = self.waker.subscribe();
-        if let Err(error) = self.jobs.load_floors().await {
-            tracing::debug!(%error, "no published floors");
+        tokio::select! {
+            loaded = self.jobs.load_floors() => {
+                if let Err(error) = loaded {
+                    tracing::debug!(%error, "no published floors");
+                }
+            }
+            () = self.no_more.cancelled() => {}
         }
         while !self.no_more.is_cancelled() {
             let size = pace::claim_size(self.load());
             if size == 0 {
                 tokio::select! {
                     () = self.room.notified() => {}
+                    () = tokio::time::sleep(self.jobs.lease / 4) => self.give_back_stuck(),
                     () = self.no_more.cancelled() => break,
                 }
                 continue;
             }
-            let more = tokio::select! {
-                more = self.look(size, &mut rounds) => more,
-                () = self.no_more.cancelled() => break,
+            let more = {
+                let look = self.look(size, &mut rounds);
+                tokio::pin!(look);
+                tokio::select! {
+                    more = &mut look => more,
+                    () = self.no_more.cancelled() => {
+                        // The claim may have leased jobs already: with its answer they can be given back now,
+                        // and without it only when their leases end.
+                        let _ = tokio::time::timeout(LAST_CLAIM, look).await;
+                        break;
+                    }
+                }
             };
             if !more {
                 tokio::select! {
@@ -155,8 +184,11 @@ impl Line {
             state.claim_time.add(batch.took);
             state.buffer.extend(batch.held);
             state.low = state.buffer.len() / 2;
-            let start = (self.concurrency - state.running).min(state.buffer.len());
+            // What a last claim brings is not begun any more.
+            let slots = if self.no_more.is_cancelled() { 0 } else { self.concurrency - state.running };
+            let start = slots.min(state.buffer.len());
             state.running += start;
+            state.moved = Instant::now();
             (start, state.running)
         };
         self.show_slots(used);
@@ -175,9 +207,11 @@ impl Line {
             // Told to stop before it began: its lease is gone, or the worker is.
             let ran = match held.stop_reason() {
                 Some(_) => handle::Ran::Abandoned,
-                None => handle::run(&held, &self.schema, self.grace).await,
+                None => handle::run(&held, &self.schema, &self.grace).await,
             };
-            let took = started.elapsed();
+            held.end();
+            let ended_at = Instant::now();
+            let took = ended_at - started;
             let metrics = &held.registered.metrics;
             if matches!(ran, handle::Ran::Failed(_)) {
                 metrics.error.record(took)
@@ -188,6 +222,7 @@ impl Line {
             {
                 let mut state = self.lock();
                 state.service_time.add(took);
+                state.moved = ended_at;
                 state.unsettled += 1;
             }
             self.inbox.push(ended);
@@ -210,8 +245,8 @@ impl Line {
         next
     }
 
-    /// Called by the settler for each acknowledged claim of this line.
-    pub(crate) fn settled(&self, n: usize) {
+    /// Called by the settler for acknowledged claims of this line; `later` when some will be due again.
+    pub(crate) fn settled(&self, n: usize, later: bool) {
         let used = {
             let mut state = self.lock();
             state.unsettled -= n;
@@ -219,12 +254,24 @@ impl Line {
         };
         self.show_slots(used);
         self.room.notify_one();
+        if later {
+            self.later.notify_one();
+        }
     }
 
     fn show_slots(&self, used: usize) {
         let slots = |kind: &'static str| metrics::gauge!(telemetry::QUEUE_SLOTS, "queue" => self.jobs.queue.clone(), "kind" => kind);
         slots("used").set(used as f64);
         slots("limit").set(self.concurrency as f64);
+    }
+
+    /// Gives the buffer back when no handler has moved for a quarter of the lease: what was claimed ahead
+    /// because handlers were fast may wait behind slow ones now, while another process could run it.
+    fn give_back_stuck(&self) {
+        let standing = self.lock().standing(self.concurrency);
+        if standing >= self.jobs.lease / 4 {
+            self.give_back();
+        }
     }
 
     /// Gives everything back that was claimed and not started.
@@ -256,7 +303,8 @@ impl Line {
             running: state.running,
             buffered: state.buffer.len(),
             unsettled: state.unsettled,
-            service_time: state.service_time.get(),
+            // While all slots stand still the past says too little about how long handlers take.
+            service_time: state.service_time.get().max(state.standing(self.concurrency)),
             claim_time: state.claim_time.get(),
             lease: self.jobs.lease,
         }
@@ -268,23 +316,30 @@ impl Line {
 
     /// Sleeps until there is a reason to look, and notes the reason.
     async fn wait(&self, rounds: &mut Rounds, wakes: &mut tokio::sync::watch::Receiver<super::wake::Wake>) {
-        let poll = self.waker.poll(self.poll);
-        // Asked only by an idle worker, once before each longer sleep.
-        let next_due = if rounds.lingering() { None } else { self.jobs.next_due().await.ok().flatten() };
-        let since_wake = rounds.woken.map(|at| at.elapsed());
-        let sleep = pace::sleep(Look { since_wake, poll, next_due });
-        rounds.cause = tokio::select! {
-            changed = wakes.changed() => {
-                if changed.is_err() {
-                    std::future::pending::<()>().await;
+        rounds.cause = loop {
+            let poll = self.waker.poll(self.poll);
+            // Asked only by an idle worker, once before each longer sleep.
+            let next_due = if rounds.lingering() { None } else { self.jobs.next_due().await.ok().flatten() };
+            let since_wake = rounds.woken.map(|at| at.elapsed());
+            let sleep = pace::sleep(Look { since_wake, poll, next_due });
+            tokio::select! {
+                changed = wakes.changed() => {
+                    if changed.is_err() {
+                        std::future::pending::<()>().await;
+                    }
+                    rounds.woken = Some(Instant::now());
+                    break wakes.borrow_and_update().cause;
                 }
-                rounds.woken = Some(Instant::now());
-                wakes.borrow_and_update().cause
-            }
-            () = tokio::time::sleep(sleep) => {
-                if since_wake.is_some_and(is_lingering) { Cause::Linger }
-                else if next_due.is_some_and(|due| due <= sleep) { Cause::Due }
-                else { Cause::Poll }
+                () = self.later.notified() => {}
+                () = tokio::time::sleep(sleep) => {
+                    break if since_wake.is_some_and(is_lingering) {
+                        Cause::Linger
+                    } else if next_due.is_some_and(|due| due <= sleep) {
+                        Cause::Due
+                    } else {
+                        Cause::Poll
+                    };
+                }
             }
         };
         metrics::counter!(telemetry::WAKES, "cause" => rounds.cause.as_str()).increment(1);

@@ -2,10 +2,12 @@
 //!
 //! A batch goes out when it is full or its oldest attempt has waited a few milliseconds. One bad row
 //! never fails its batch: the batch is split until the row stands alone, and what then still cannot be
-//! stored loses its message and not its verdict. While the database is away everything waits here; its
-//! leases are renewed as long as that works, and the fence decides in the end.
+//! stored loses its message and not its verdict. A row that somebody else has locked is set aside and tried
+//! again by itself. While the database is away everything waits here; its leases are renewed as long as that
+//! works, and the fence decides in the end.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -26,6 +28,12 @@ use crate::telemetry;
 pub(crate) const BATCH: usize = 500;
 /// How long an ended attempt waits for others.
 pub(crate) const WINDOW: Duration = Duration::from_millis(5);
+/// How long an attempt waits whose row was locked: each try may hold the others up for as long as a lock is
+/// waited for, so it has to be rare.
+const ASIDE: Duration = Duration::from_secs(1);
+
+/// The longest delay that `fail` takes.
+const LONGEST_DELAY: Duration = Duration::from_secs(365 * 86_400);
 
 /// An attempt that has ended, with its verdict.
 pub(crate) struct Ended {
@@ -33,6 +41,10 @@ pub(crate) struct Ended {
     pub(crate) verdict: Verdict,
     pub(crate) report: Report,
     at: Instant,
+    /// A report of it was sent and not answered: it may have been settled by that.
+    uncertain: AtomicBool,
+    /// Its row was locked by somebody else.
+    locked: AtomicBool,
 }
 
 /// What a failure leaves on the row: bounded and cleaned.
@@ -46,7 +58,7 @@ pub(crate) struct Report {
 }
 
 impl Ended {
-    /// Decides on an attempt that has run. Full detail of a failure goes to the log, here, once.
+    /// Decides on an attempt that has run.
     pub(crate) fn decide(held: Arc<Held>, ran: Ran, policy: &RetryPolicy, random: f64) -> Ended {
         let attempt = Attempt {
             attempts: held.attempts.max(0) as u32,
@@ -70,15 +82,6 @@ impl Ended {
             ),
             Ran::Failed(failure) => {
                 let class = failure.class().map_or("snooze", FailureClass::as_str);
-                if failure.class().is_some() {
-                    tracing::warn!(
-                        job_id = %held.id, job_type = held.registered.job_type, queue = held.registered.queue,
-                        attempt = held.attempts, max_attempts = held.max_attempts, class,
-                        code = failure.code.as_deref(), error = failure.summary,
-                        detail = failure.detail.as_ref().map(|detail| format!("{detail:?}")),
-                        "attempt failed"
-                    );
-                }
                 let report = Report {
                     class: Some(class),
                     code: failure.code.as_deref().map(|code| clean(code, limits::ERROR_CODE_BYTES)),
@@ -88,17 +91,29 @@ impl Ended {
                 (Ending::Failed(failure.kind), report)
             }
         };
-        Ended { verdict: verdict(ending, attempt, policy, random), held, report, at: Instant::now() }
+        Ended::new(held, verdict(ending, attempt, policy, random), report)
     }
 
     /// Gives a claim back that was never started.
     pub(crate) fn release(held: Arc<Held>) -> Ended {
-        Ended {
-            held,
-            verdict: Verdict::Release,
-            report: Report { class: Some("released"), ..Report::default() },
-            at: Instant::now(),
-        }
+        Ended::new(held, Verdict::Release, Report { class: Some("released"), ..Report::default() })
+    }
+
+    fn new(held: Arc<Held>, verdict: Verdict, report: Report) -> Ended {
+        let (uncertain, locked) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ended { held, verdict, report, at: Instant::now(), uncertain, locked }
+    }
+
+    /// Whether the job stays and becomes due by itself.
+    pub(crate) fn comes_back(&self) -> bool {
+        matches!(self.verdict, Verdict::Retry(_) | Verdict::Snooze(_) | Verdict::Release)
+    }
+
+    /// Whether an unsettled state in the answer means that an earlier report of this attempt had settled it.
+    fn was_settled_before(&self, state: &str) -> bool {
+        // Without history nothing is left of a completed job that could tell.
+        let untold = self.verdict == Verdict::Complete && self.held.history == History::None;
+        self.uncertain.load(Ordering::Relaxed) && (state == "done" || untold)
     }
 }
 
@@ -174,39 +189,47 @@ pub(crate) struct Settler {
 
 impl Settler {
     pub(crate) async fn run(self) {
-        loop {
-            match self.inbox.is_due() {
-                Some(Duration::ZERO) => {}
-                Some(wait) => {
-                    tokio::select! {
-                        () = tokio::time::sleep(wait) => {}
-                        () = self.inbox.arrived.notified() => continue,
-                    }
-                }
-                None if self.last.is_cancelled() => return,
-                None => {
-                    tokio::select! {
-                        () = self.inbox.arrived.notified() => {}
-                        () = self.last.cancelled() => {}
-                    }
-                    continue;
-                }
-            }
-            let batch = self.inbox.take();
-            if batch.is_empty() {
-                continue;
-            }
+        let mut aside = Vec::new();
+        while let Some(batch) = self.next(&mut aside).await {
             tokio::select! {
                 () = self.settle(&batch) => {}
                 // Whatever is not acknowledged by now is left to the expiry of its lease.
                 () = self.now.cancelled() => return,
             }
-            self.registry.remove(batch.iter().map(|ended| &ended.held));
-            (self.acknowledge)(&batch);
+            let (locked, settled): (Vec<Ended>, Vec<Ended>) =
+                batch.into_iter().partition(|ended| ended.locked.swap(false, Ordering::Relaxed));
+            aside.extend(locked.into_iter().map(|ended| Ended { at: Instant::now(), ..ended }));
+            self.registry.remove(settled.iter().map(|ended| &ended.held));
+            (self.acknowledge)(&settled);
         }
     }
 
-    /// Settles one batch, however long that takes.
+    /// Waits for the next batch; `None` when the last one has been taken.
+    async fn next(&self, aside: &mut Vec<Ended>) -> Option<Vec<Ended>> {
+        loop {
+            let again = aside.first().map(|ended| ASIDE.saturating_sub(ended.at.elapsed()));
+            match (self.inbox.is_due(), again) {
+                (Some(Duration::ZERO), _) => return Some(self.inbox.take()),
+                (_, Some(Duration::ZERO)) => return Some(std::mem::take(aside)),
+                (None, None) if self.last.is_cancelled() => return None,
+                (None, None) => {
+                    tokio::select! {
+                        () = self.inbox.arrived.notified() => {}
+                        () = self.last.cancelled() => {}
+                    }
+                }
+                (due, again) => {
+                    let wait = due.into_iter().chain(again).min().unwrap_or_default();
+                    tokio::select! {
+                        () = tokio::time::sleep(wait) => {}
+                        () = self.inbox.arrived.notified() => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Settles one batch, however long that takes; what is locked by others is marked so.
     async fn settle(&self, batch: &[Ended]) {
         let mut completed: HashMap<History, Vec<&Ended>> = HashMap::new();
         let mut failed = Vec::new();
@@ -228,22 +251,33 @@ impl Settler {
         // Sorted, so that two processes that settle overlapping batches cannot wait for each other in a circle.
         group.sort_unstable_by_key(|ended| ended.held.id);
         let mut parts = vec![group];
-        let mut uncertain = false;
         while let Some(part) = parts.pop() {
-            match self.send(&part, false).await {
-                Ok(missing) => self.count(&part, &missing, uncertain),
-                Err(error) if error.is_retryable() || error.is_outcome_unknown() => {
-                    uncertain |= error.is_outcome_unknown();
-                    tracing::warn!(%error, jobs = part.len(), "settling waits for the database");
-                    self.db.pause().await;
-                    parts.push(part);
+            let error = match self.send(&part, false).await {
+                Ok(missing) => {
+                    self.count(&part, &missing);
+                    continue;
                 }
-                Err(error) if part.len() == 1 => self.alone(part[0], error).await,
-                Err(_) => {
-                    let rest = part.len() / 2;
-                    parts.push(part[rest..].to_vec());
-                    parts.push(part[..rest].to_vec());
-                }
+                Err(error) => error,
+            };
+            if error.is_outcome_unknown() {
+                part.iter().for_each(|ended| ended.uncertain.store(true, Ordering::Relaxed));
+            }
+            let waited = error.is_lock_wait();
+            // Rights and functions that are missing are missing for all rows, and somebody will put that right.
+            let whole = error.is_refused() || error.is_schema_mismatch();
+            let away = !waited && (whole || error.is_retryable() || error.is_outcome_unknown());
+            if away {
+                tracing::warn!(%error, jobs = part.len(), "settling waits for the database");
+                self.db.pause().await;
+                parts.push(part);
+            } else if part.len() > 1 {
+                let rest = part.len() / 2;
+                parts.push(part[rest..].to_vec());
+                parts.push(part[..rest].to_vec());
+            } else if waited {
+                part[0].locked.store(true, Ordering::Relaxed);
+            } else {
+                self.alone(part[0], error).await;
             }
         }
     }
@@ -252,7 +286,7 @@ impl Settler {
     async fn alone(&self, ended: &Ended, error: Error) {
         tracing::error!(job_id = %ended.held.id, %error, "the report of a job cannot be stored, its verdict is kept without it");
         match self.send(&[ended], true).await {
-            Ok(missing) => self.count(&[ended], &missing, false),
+            Ok(missing) => self.count(&[ended], &missing),
             Err(error) => {
                 tracing::error!(job_id = %ended.held.id, %error, "a job cannot be settled, its lease will expire")
             }
@@ -288,12 +322,16 @@ impl Settler {
     }
 
     /// Tells metrics and log what became of each. A report that came too late is a normal end, not an error.
-    fn count(&self, part: &[&Ended], missing: &HashMap<Uuid, String>, uncertain: bool) {
+    fn count(&self, part: &[&Ended], missing: &HashMap<Uuid, String>) {
         for ended in part {
             let metrics = &ended.held.registered.metrics;
-            let lost = missing.get(&ended.held.id).is_some_and(|state| state == "lost");
-            let settled_before = lost && uncertain;
-            if lost && !settled_before && !ended.report.in_transaction {
+            let state = missing.get(&ended.held.id).map(String::as_str);
+            if state == Some("locked") {
+                ended.locked.store(true, Ordering::Relaxed);
+                continue;
+            }
+            let lost = state.is_some_and(|state| !ended.was_settled_before(state));
+            if lost && !ended.report.in_transaction {
                 let report = if ended.verdict == Verdict::Complete { "complete" } else { "fail" };
                 metrics::counter!(telemetry::STALE_REPORTS, "report" => report).increment(1);
                 metrics.settled("lease_lost", None);
@@ -311,7 +349,7 @@ impl Settler {
 }
 
 pub(crate) fn sql_verdict(verdict: Verdict) -> (&'static str, i64) {
-    let millis = |delay: Duration| i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
+    let millis = |delay: Duration| delay.min(LONGEST_DELAY).as_millis() as i64;
     match verdict {
         Verdict::Retry(delay) => ("retry", millis(delay)),
         Verdict::Snooze(delay) => ("snooze", millis(delay)),

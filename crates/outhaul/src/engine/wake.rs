@@ -159,6 +159,8 @@ pub(crate) struct Listener {
 
 /// How long a probe's answer, or the canary, may take.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the canary's own statement may take before its connection is taken for dead.
+const SEND_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Listener {
     /// Listens until stopped. A listener that cannot work is tried again, ever less often, up to every 30 s.
@@ -218,14 +220,19 @@ impl Listener {
                 }
                 () = conn.closed() => break,
                 _ = canary.tick() => {
-                    if !self.canary(&own, &mut heard).await {
-                        self.waker.deaf("canary", &"a notification sent to the listener did not come back");
-                        break;
+                    match self.canary(&own, &mut heard).await {
+                        Some(true) => {
+                            heard_any = true;
+                            self.waker.set(ListenerState::Proven, conn.pid());
+                            // What arrived may have been more than the canary.
+                            self.waker.wake(Cause::Notification);
+                        }
+                        Some(false) => {
+                            self.waker.deaf("canary", &"a notification sent to the listener did not come back");
+                            break;
+                        }
+                        None => {}
                     }
-                    heard_any = true;
-                    self.waker.set(ListenerState::Proven, conn.pid());
-                    // What arrived may have been more than the canary.
-                    self.waker.wake(Cause::Notification);
                 }
                 _ = probe.tick() => {
                     if let Err(error) = self.probe(&conn).await {
@@ -254,15 +261,23 @@ impl Listener {
         }
     }
 
-    /// Sends a notification the ordinary way and waits for any to arrive. The database being away for the
-    /// sender proves nothing about the listener.
-    async fn canary(&self, own: &str, heard: &mut watch::Receiver<u64>) -> bool {
+    /// Sends a notification the ordinary way and waits for any to arrive; `None` when it could not be sent,
+    /// which proves nothing about the listener.
+    async fn canary(&self, own: &str, heard: &mut watch::Receiver<u64>) -> Option<bool> {
         let text = tokio_postgres::types::Type::TEXT;
-        let sent =
-            self.canary.raw("/* outhaul:canary */ select pg_notify($1, '')", &[(&own, text)], PATIENCE).await;
-        if sent.is_err() {
-            return true;
+        let params: [(&(dyn tokio_postgres::types::ToSql + Sync), _); 1] = [(&own, text)];
+        // The sender's connection serves others, whose statements may take long; it must not be given up for
+        // the canary's sake, so the short limit is only on this wait.
+        let send = self.canary.raw("/* outhaul:canary */ select pg_notify($1, '')", &params, SEND_PATIENCE);
+        tokio::select! {
+            biased;
+            changed = heard.changed() => return Some(changed.is_ok()),
+            sent = tokio::time::timeout(PATIENCE, send) => {
+                if !matches!(sent, Ok(Ok(_))) {
+                    return None;
+                }
+            }
         }
-        tokio::time::timeout(PATIENCE, heard.changed()).await.is_ok_and(|changed| changed.is_ok())
+        Some(tokio::time::timeout(PATIENCE, heard.changed()).await.is_ok_and(|changed| changed.is_ok()))
     }
 }

@@ -3,3 +3,5 @@
 mod support;
 
 mod flow;
+mod fault;
+mod leases;

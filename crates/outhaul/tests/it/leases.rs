@@ -1,0 +1,186 @@
+//! Who may run a job: only what is committed, one holder at a time, renewed whatever its handler does.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use outhaul::{Context, Failure, enqueue};
+use uuid::Uuid;
+
+use crate::fault::{Act, EffectLog, Post, enqueue_all};
+use crate::support::{Db, Running, connect};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_job_begins_before_its_commit_and_none_after_a_rollback() {
+    let mut db = Db::new().await;
+    let log = EffectLog::new().await;
+    let worker = Running::start(db.worker().handle(log.actor("w"))).await;
+    db.client.batch_execute("create table orders (job uuid)").await.unwrap();
+    for n in 0..20 {
+        let tx = db.client.transaction().await.unwrap();
+        let mut tx = tx;
+        let id = enqueue(&mut tx, &Act::Nothing.job()).await.unwrap().id().0;
+        tx.execute("insert into orders values ($1)", &[&id]).await.unwrap();
+        // A worker that would look at uncommitted rows has the time to.
+        tx.batch_execute("select pg_sleep(0.05)").await.unwrap();
+        if n % 2 == 0 { tx.commit().await.unwrap() } else { tx.rollback().await.unwrap() }
+    }
+    log.until("end", 10).await;
+    worker.stop().await;
+    let rows = db.client.query("select job, pg_xact_commit_timestamp(xmin) from orders", &[]).await.unwrap();
+    let committed: HashMap<Uuid, Timestamp> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let begins = log.all("begin").await;
+    assert_eq!(begins.len(), 10);
+    for begin in begins {
+        assert!(begin.at >= committed[&begin.job], "{begin:?} was committed at {}", committed[&begin.job]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_claimers_never_hold_one_lease_twice() {
+    let mut db = Db::new().await;
+    enqueue_all(&mut db.client, &vec![Act::Nothing.job(); 2_000]).await;
+    let claimers = (0..20).map(|_| tokio::spawn(claim_all(db.url())));
+    let mut claimed: HashMap<Uuid, (i32, Uuid)> = HashMap::new();
+    for claimer in claimers.collect::<Vec<_>>() {
+        for (id, claim_no, token) in claimer.await.unwrap() {
+            assert!(claimed.insert(id, (claim_no, token)).is_none(), "job {id} was leased twice");
+        }
+    }
+    assert_eq!(claimed.len(), 2_000);
+    assert!(claimed.values().all(|(claim_no, _)| *claim_no == 1));
+    let rows = db.client.query("select id, claim_no, lease_token from outhaul.jobs", &[]).await.unwrap();
+    for row in rows {
+        assert_eq!(claimed[&row.get::<_, Uuid>(0)], (row.get(1), row.get(2)));
+    }
+    assert_eq!(db.count("select sum(attempts) from outhaul.jobs").await, 2_000);
+}
+
+/// Claims by tens until three claims in a row bring nothing: one may only have met the locks of the others.
+async fn claim_all(url: String) -> Vec<(Uuid, i32, Uuid)> {
+    let client = connect(&url).await;
+    let sql = "select id, claim_no, lease_token from outhaul.claim('acts', 10, gen_random_uuid(), interval '1 minute')";
+    let (mut claimed, mut empty) = (Vec::new(), 0);
+    while empty < 3 {
+        let rows = client.query(sql, &[]).await.unwrap();
+        empty = if rows.is_empty() { empty + 1 } else { 0 };
+        claimed.extend(rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))));
+    }
+    claimed
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_in_several_processes_run_each_job_once() {
+    let mut db = Db::new().await;
+    let log = EffectLog::new().await;
+    let mut posts = Vec::new();
+    for name in ["a", "b", "c"] {
+        posts.push(Post { lease: 30_000, ..Post::new(name, &db.url(), &log) }.start().await);
+    }
+    for _ in 0..4 {
+        enqueue_all(&mut db.client, &vec![Act::Nothing.job(); 100]).await;
+    }
+    log.until("end", 400).await;
+    db.until("all completed", "select count(*) = 400 from outhaul.jobs_finished where status = 'completed'")
+        .await;
+    assert_eq!((log.count("begin").await, log.jobs("begin").await), (400, 400));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handlers_that_block_every_thread_keep_their_leases() {
+    let mut db = Db::new().await;
+    let log = EffectLog::new().await;
+    // Another process sweeps, and would run whatever is not renewed.
+    let other = Post::new("other", &db.url(), &log);
+    let builder = db.worker().handle(log.actor("blocked")).queue("acts", 5);
+    let worker = Running::start(builder).await;
+    enqueue_all(&mut db.client, &vec![Act::Block(3_000).job(); 5]).await;
+    db.until("all are leased", "select count(*) = 5 from outhaul.jobs where status = 'leased'").await;
+    let _other = other.start().await;
+    db.until("all completed", "select count(*) = 5 from outhaul.jobs_finished").await;
+    worker.stop().await;
+    let begins = log.all("begin").await;
+    assert_eq!(begins.len(), 5, "{begins:?}");
+    assert!(begins.iter().all(|begin| begin.worker == "blocked"), "{begins:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_complete_in_does_not_starve_the_renewal_of_others() {
+    let mut db = Db::new().await;
+    let log = EffectLog::new().await;
+    let builder = db
+        .worker()
+        .handle(log.actor("w"))
+        .handle_raw("acts", "test.slow_commit", slow_commit(db.url(), Duration::from_millis(2_500)))
+        .queue("acts", 201);
+    let worker = Running::start(builder).await;
+    let mut jobs = vec![Act::Sleep(3_000).job(); 200];
+    jobs.insert(100, outhaul::NewJob::raw("acts", "test.slow_commit", "{}"));
+    enqueue_all(&mut db.client, &jobs).await;
+    db.until("all completed", "select count(*) = 201 from outhaul.jobs_finished where status = 'completed'")
+        .await;
+    worker.stop().await;
+    assert_eq!(log.count("begin").await, 200, "no lease ended while another row was locked");
+    assert_eq!(db.count("select count(*) from outhaul.job_attempts").await, 0);
+}
+
+/// Completes in a transaction of its own, and keeps that open for a time.
+fn slow_commit(
+    url: String,
+    open: Duration,
+) -> impl Fn(Context) -> std::pin::Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>> + Send + Sync + 'static
+{
+    let url = Arc::new(url);
+    move |cx| {
+        let url = url.clone();
+        Box::pin(async move {
+            let mut client = connect(&url).await;
+            let mut tx = client.transaction().await?;
+            cx.complete_in(&mut tx).await?;
+            tokio::time::sleep(open).await;
+            tx.commit().await?;
+            Ok(())
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_whose_job_this_process_has_claimed_again_is_told() {
+    let mut db = Db::new().await;
+    let log = EffectLog::new().await;
+    // Nothing is renewed within the test, so only the second claim can tell the first attempt.
+    let builder = db.worker().handle(log.actor("w")).with(|o| o.lease = Duration::from_secs(3600));
+    let worker = Running::start(builder).await;
+    let id = Act::UntilTold.enqueue(&mut db.client).await;
+    log.until("begin", 1).await;
+    assert_eq!(db.age_leases().await, 1);
+    log.until("told lease_lost", 1).await;
+    let told = log.all("told lease_lost").await;
+    assert_eq!((told[0].job, told[0].claim_no), (id, 1));
+    log.until("begin", 2).await;
+    assert_eq!(log.all("begin").await[1].claim_no, 2);
+    // The first attempt says done: that is not its to say.
+    log.until("end", 1).await;
+    assert_eq!(db.status(id).await, "leased");
+    worker.stopper().now();
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_job_tells_its_handler_by_the_next_renewal() {
+    let mut db = Db::new().await;
+    let log = EffectLog::new().await;
+    let builder = db.worker().handle(log.actor("w")).with(|o| o.lease = Duration::from_secs(3));
+    let worker = Running::start(builder).await;
+    let id = Act::UntilTold.enqueue(&mut db.client).await;
+    log.until("begin", 1).await;
+    let cancelled = outhaul::Producer::default().cancel(&mut db.client, outhaul::JobId(id)).await.unwrap();
+    assert_eq!(cancelled, outhaul::Cancelled::Cancelled);
+    let at: Timestamp = db.client.query_one("select clock_timestamp()", &[]).await.unwrap().get(0);
+    log.until("told lease_lost", 1).await;
+    worker.stop().await;
+    let after = log.all("told lease_lost").await[0].at.duration_since(at).as_secs_f64();
+    assert!(after < 3.0 / 3.0 + 3.0 / 12.0 + 1.0, "told {after} s after the cancellation");
+    assert_eq!(db.status(id).await, "cancelled", "its effects stay, its report changes nothing");
+}
