@@ -179,7 +179,8 @@ impl NewJob {
         self
     }
 
-    /// The organization (tenant) the job belongs to. By default none, which is one scope of its own.
+    /// The organization (tenant) the job belongs to. By default none, which is one scope of its own; the nil UUID
+    /// is refused.
     pub fn organization(mut self, organization: Uuid) -> NewJob {
         self.organization = Some(organization);
         self
@@ -260,6 +261,13 @@ impl NewJob {
                 "Use 1 to 1000.",
             ));
         }
+        if self.organization.is_some_and(|id| id.is_nil()) {
+            return Err(Error::invalid(
+                "organization_id",
+                "the nil UUID is no organization",
+                "Leave the organization out for jobs that belong to none.",
+            ));
+        }
         self.check_times()?;
         if self.traceparent.as_deref().is_some_and(|text| !is_traceparent(text)) {
             return Err(Error::invalid(
@@ -324,7 +332,8 @@ fn is_traceparent(text: &str) -> bool {
 /// What an enqueue did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enqueued {
-    /// A new job was stored.
+    /// A new job was stored. Also the answer to the very same [`NewJob`] with its key a second time, as after a
+    /// COMMIT without an answer: the job under its id is there once.
     New(JobId),
     /// The idempotency key was in use: this is the job that has it, and nothing was stored.
     Duplicate(JobId),

@@ -5,7 +5,7 @@ language plpgsql volatile security definer
 set search_path from current
 as $$ /* outhaul:operator_history */
 declare
-  ok constant boolean := valid(operator_history.queue, 'x', 0, null, 0, 1, null, null, null);
+  ok constant boolean := valid(operator_history.queue, 'x', 0, null, 0, 1, null, null, null, null);
   n bigint;
 begin
   if operator_history.history is null or operator_history.history not in ('none', 'row', 'payload') then

@@ -7,7 +7,7 @@ language plpgsql volatile security definer
 set search_path from current
 as $$ /* outhaul:operator_pause */
 declare
-  ok constant boolean := valid(operator_pause.queue, 'x', 0, null, 0, 1, null, null, null);
+  ok constant boolean := valid(operator_pause.queue, 'x', 0, null, 0, 1, null, null, null, null);
   n bigint;
   woke boolean;
 begin

@@ -15,16 +15,16 @@ as $$ /* outhaul:enqueue */
 declare
   body constant text := enqueue.payload;
   ok constant boolean := valid(enqueue.queue, enqueue.job_type, octet_length(body), enqueue.idempotency_key,
-    enqueue.priority, enqueue.max_attempts, enqueue.run_at, enqueue.timeout, enqueue.traceparent);
+    enqueue.priority, enqueue.max_attempts, enqueue.run_at, enqueue.timeout, enqueue.traceparent, enqueue.organization_id);
   t constant timestamptz := clock_timestamp();
   new_id constant uuid := coalesce(enqueue.id, uuid7());
-  found_id uuid;
+  has uuid;
   woke boolean;
 begin
   if enqueue.idempotency_key is not null then
-    found_id := take_key(new_id, enqueue.organization_id, enqueue.job_type, enqueue.idempotency_key, body);
-    if found_id <> new_id then
-      return found_id;
+    has := take_key(new_id, enqueue.organization_id, enqueue.job_type, enqueue.idempotency_key, body);
+    if has is not null then
+      return has;
     end if;
   end if;
   insert into jobs (id, queue, job_type, payload, organization_id, idempotency_key, priority, run_at, created_at,

@@ -17,7 +17,8 @@ declare
   n constant integer := cardinality(enqueue_many.ids);
   t constant timestamptz := clock_timestamp();
   ok constant boolean := valid(enqueue_many.queue, enqueue_many.job_type, 0, null, enqueue_many.priority,
-    enqueue_many.max_attempts, null, enqueue_many.timeout, enqueue_many.traceparent);
+    enqueue_many.max_attempts, null, enqueue_many.timeout, enqueue_many.traceparent, null);
+  nil constant uuid := '00000000-0000-0000-0000-000000000000';
   result uuid[] := enqueue_many.ids;
   added uuid[];
   j record;
@@ -30,6 +31,10 @@ begin
     raise exception using errcode = 'OH001', column = 'ids',
       message = 'the arrays of enqueue_many differ in length', hint = 'Give one element per job in each array.';
   end if;
+  if array_position(enqueue_many.ids, null) is not null then
+    raise exception using errcode = 'OH001', column = 'ids',
+      message = 'an id of enqueue_many is missing', hint = 'Make one for each job, with gen_random_uuid() for example.';
+  end if;
 
   if enqueue_many.idempotency_keys is null then
     insert into jobs (id, queue, job_type, payload, organization_id, priority, run_at, created_at,
@@ -40,19 +45,24 @@ begin
               from unnest(enqueue_many.ids, enqueue_many.payloads, enqueue_many.organization_ids, enqueue_many.run_ats)
                    as a(id, body, organization_id, run_at)) u
            -- valid() runs for a row only when the cheap test fails, to raise its error.
-     where (octet_length(u.payload::text) <= 262144 and u.run_at is null)
-        or valid(enqueue_many.queue, enqueue_many.job_type, octet_length(u.payload::text), null, 0, 1, u.run_at, null, null);
+     where (octet_length(u.payload::text) <= 262144 and u.run_at is null and u.organization_id is distinct from nil)
+        or valid(enqueue_many.queue, enqueue_many.job_type, octet_length(u.payload::text), null, 0, 1, u.run_at, null, null,
+                 u.organization_id);
   else
     with r as materialized (
       select a.id, a.body::jsonb as payload, a.key, a.organization_id, a.run_at,
-             coalesce(a.organization_id, '00000000-0000-0000-0000-000000000000') as scope
+             coalesce(a.organization_id, nil) as scope
         from unnest(enqueue_many.ids, enqueue_many.payloads, enqueue_many.idempotency_keys,
                     enqueue_many.organization_ids, enqueue_many.run_ats)
              as a(id, body, key, organization_id, run_at)
     ), k as (
       insert into job_keys (scope, kind, key, job_id, digest)
       select r.scope, enqueue_many.job_type, r.key, r.id, hashtextextended(r.payload::text, 0)
-        from r where r.key is not null
+        from r
+       where r.key is not null
+         -- Before the index sees it, which cannot hold a very long one.
+         and (octet_length(r.key) between 1 and 255
+              or valid(enqueue_many.queue, enqueue_many.job_type, 0, r.key, 0, 1, null, null, null, null))
        order by r.scope, r.key
       on conflict do nothing
       returning job_id
@@ -63,8 +73,9 @@ begin
              greatest(r.run_at, t), t, enqueue_many.max_attempts, enqueue_many.timeout, enqueue_many.traceparent
         from r left join k on k.job_id = r.id
        where (r.key is null or k.job_id is not null)
-         and ((octet_length(r.payload::text) <= 262144 and r.run_at is null and coalesce(octet_length(r.key), 1) between 1 and 255)
-              or valid(enqueue_many.queue, enqueue_many.job_type, octet_length(r.payload::text), r.key, 0, 1, r.run_at, null, null))
+         and ((octet_length(r.payload::text) <= 262144 and r.run_at is null and r.organization_id is distinct from nil)
+              or valid(enqueue_many.queue, enqueue_many.job_type, octet_length(r.payload::text), null, 0, 1, r.run_at, null, null,
+                       r.organization_id))
       returning id
     )
     select array_agg(i.id) into added from i;
@@ -76,7 +87,7 @@ begin
                with ordinality as a(id, body, key, organization_id, run_at, place)
           left join unnest(added) d(id) on d.id = a.id
          where d.id is null
-         order by coalesce(a.organization_id, '00000000-0000-0000-0000-000000000000'), a.key, a.place
+         order by coalesce(a.organization_id, nil), a.key, a.place
       loop
         result[j.place] := enqueue(enqueue_many.queue, enqueue_many.job_type, j.body::jsonb, j.id, j.key,
           j.organization_id, enqueue_many.priority, j.run_at, enqueue_many.max_attempts, enqueue_many.timeout,

@@ -1,7 +1,7 @@
 -- job_insert: what enqueue does, for a plain INSERT INTO jobs: check, register the key, wake.
 -- The functions of this schema run as its owner and have done all this already, so the trigger is
 -- created with WHEN (current_user <> owner). Without roles (migrate --no-roles) there is no such
--- condition, and a job coming back with its own key is recognised by its id.
+-- condition: a job that comes with a key of its own, and is in no table and has not ended, is theirs.
 -- ON CONFLICT on the key is not supported with a plain INSERT: use enqueue, which returns the id.
 -- Index: job_keys_pkey. Locks: the key's row until commit.
 create or replace function job_insert() returns trigger
@@ -11,18 +11,25 @@ as $$ /* outhaul:job_insert */
 declare
   body constant text := new.payload;
   ok constant boolean := valid(new.queue, new.job_type, octet_length(body), new.idempotency_key,
-    new.priority::integer, new.max_attempts::integer, new.run_at, new.timeout, new.traceparent);
+    new.priority::integer, new.max_attempts::integer, new.run_at, new.timeout, new.traceparent, new.organization_id);
   has uuid;
+  free boolean;
   woke boolean;
 begin
   new.run_at := greatest(new.run_at, new.created_at);
   if new.idempotency_key is not null then
     begin
       has := take_key(new.id, new.organization_id, new.job_type, new.idempotency_key, body);
+      free := has is null or (has = new.id
+        and not exists (select from jobs j where j.id = new.id)
+        and not exists (select from jobs_dead x where x.id = new.id)
+        and exists (select from job_keys k
+                     where k.scope = coalesce(new.organization_id, '00000000-0000-0000-0000-000000000000')
+                       and k.kind = new.job_type and k.key = new.idempotency_key and k.expires_at is null));
     exception when sqlstate 'OH002' then
-      has := null;
+      free := false;
     end;
-    if has is distinct from new.id then
+    if not free then
       raise exception using errcode = 'unique_violation', constraint = 'job_keys_pkey', table = 'jobs',
         message = 'idempotency key is in use' || coalesce(' by job ' || has, ' with another payload'),
         hint = 'Call enqueue(...), which returns the id of the job that has the key.';

@@ -3,7 +3,8 @@
 -- neither row when another transaction commits the key in between. The loop is for a key that is
 -- removed between the two, and is bounded.
 -- Parameters: new_id, the job that wants the key; its scope, type and key; body, its payload's text.
--- Returns new_id, or the id of the job that has the key. Raises OH002 for another payload.
+-- Returns NULL when the key is new_id's from now on, else the id of the job that has it: of another one, or of
+-- the very same, which a caller then asks for a second time. Raises OH002 for another payload.
 -- Index: job_keys_pkey. Locks: the key's row until commit, against callers with the same key.
 create or replace function take_key(new_id uuid, organization_id uuid, job_type text, idempotency_key text, body text)
 returns uuid
@@ -21,14 +22,14 @@ begin
     values (in_scope, take_key.job_type, take_key.idempotency_key, take_key.new_id, request)
     on conflict do nothing;
     if found then
-      return take_key.new_id;
+      return null;
     end if;
     -- A key past its time counts as free even before upkeep has removed it.
     update job_keys k set job_id = take_key.new_id, digest = request, expires_at = null
      where k.scope = in_scope and k.kind = take_key.job_type and k.key = take_key.idempotency_key
        and k.expires_at < statement_timestamp();
     if found then
-      return take_key.new_id;
+      return null;
     end if;
     select k.job_id, k.digest into has from job_keys k
      where k.scope = in_scope and k.kind = take_key.job_type and k.key = take_key.idempotency_key;

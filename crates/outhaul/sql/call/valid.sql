@@ -6,7 +6,7 @@
 -- statement, which would cost about as much as the rest of a small enqueue's checks.
 create or replace function valid(
   queue text, job_type text, bytes integer, idempotency_key text, priority integer,
-  max_attempts integer, run_at timestamptz, timeout interval, traceparent text
+  max_attempts integer, run_at timestamptz, timeout interval, traceparent text, organization_id uuid
 ) returns boolean
 language plpgsql immutable
 as $$ /* outhaul:valid */
@@ -56,6 +56,11 @@ begin
     raise exception using errcode = 'OH001', column = 'traceparent',
       message = 'traceparent is not valid',
       hint = 'Use the form of W3C Trace Context: version-traceid-parentid-flags in lower-case hexadecimal.';
+  end if;
+  if organization_id = '00000000-0000-0000-0000-000000000000' then
+    raise exception using errcode = 'OH001', column = 'organization_id',
+      message = 'the nil UUID is no organization',
+      hint = 'Leave the organization out for jobs that belong to none.';
   end if;
   return true;
 end $$;

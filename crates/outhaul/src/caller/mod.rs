@@ -5,6 +5,7 @@
 //! type features.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -210,19 +211,15 @@ pub(crate) async fn complete_in(
     tx.call(&COMPLETE_IN.text(schema), &args).await.map(drop)
 }
 
-/// Places of jobs that can go in one statement, in order of first appearance.
+/// Places of jobs that can go in one statement. The order of the groups does not depend on that of the jobs,
+/// and begins with the type, to which keys belong: overlapping calls then take their keys in the same order.
 fn groups(jobs: &[NewJob]) -> Vec<Vec<usize>> {
-    let mut groups: Vec<Vec<usize>> = Vec::new();
-    let mut by_key = std::collections::HashMap::new();
+    let mut groups: BTreeMap<_, Vec<usize>> = BTreeMap::new();
     for (place, job) in jobs.iter().enumerate() {
-        let key = (&job.queue, &job.job_type, job.priority, job.max_attempts, job.timeout, &job.traceparent);
-        let group = *by_key.entry(key).or_insert_with(|| {
-            groups.push(Vec::new());
-            groups.len() - 1
-        });
-        groups[group].push(place);
+        let key = (&job.job_type, &job.queue, job.priority, job.max_attempts, job.timeout, &job.traceparent);
+        groups.entry(key).or_default().push(place);
     }
-    groups
+    groups.into_values().collect()
 }
 
 fn many_args<'a>(jobs: &'a [NewJob], places: &[usize], notify: bool) -> [Arg<'a>; 12] {

@@ -1,7 +1,11 @@
 //! The promises of the library, each on a real server.
 
+mod calls;
+mod doors;
+mod fault;
 mod support;
 
+mod enqueue;
 mod flow;
-mod fault;
+mod keys;
 mod leases;

@@ -1,7 +1,7 @@
 //! What tests stand on: a database each, plain connections, an effect log outside of the product, and waits
 //! that end on a condition and never on a guess about time.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use outhaul::{Context, Dsn, Failure, Job, MigrateOptions, SchemaName, Worker, WorkerBuilder, WorkerOptions};
 use outhaul_local::{TestDatabase, TestServer};
 use serde::{Deserialize, Serialize};
-use tokio_postgres::{Client, NoTls};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio_postgres::{AsyncMessage, Client, NoTls, Notification};
 use uuid::Uuid;
 
 /// Nothing in a test takes longer than this unless it is broken.
@@ -71,14 +72,19 @@ impl Db {
     /// Waits until a query that answers with one boolean says true.
     pub(crate) async fn until(&self, what: &str, sql: &str) {
         until(what, || async {
-            self.client.query_one(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}")).get::<_, bool>(0)
+            self.client
+                .query_one(sql, &[])
+                .await
+                .unwrap_or_else(|error| panic!("{sql}: {error:?}"))
+                .get::<_, bool>(0)
         })
         .await;
     }
 
     /// The status of a job over all tables, `none` when there is none.
     pub(crate) async fn status(&self, id: Uuid) -> String {
-        let row = self.client.query_opt("select status from outhaul.all_jobs where id = $1", &[&id]).await.unwrap();
+        let row =
+            self.client.query_opt("select status from outhaul.all_jobs where id = $1", &[&id]).await.unwrap();
         row.map_or_else(|| "none".to_owned(), |row| row.get(0))
     }
 
@@ -104,6 +110,21 @@ pub(crate) async fn connect(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("a plain connection");
     tokio::spawn(connection);
     client
+}
+
+/// Listens on a channel; what arrives is in the receiver, as long as the client is kept.
+pub(crate) async fn listen(url: &str, channel: &str) -> (Client, UnboundedReceiver<Notification>) {
+    let (client, mut connection) = tokio_postgres::connect(url, NoTls).await.expect("a plain connection");
+    let (sender, receiver) = unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+            if let AsyncMessage::Notification(notification) = message {
+                let _ = sender.send(notification);
+            }
+        }
+    });
+    client.batch_execute(&format!("listen {channel}")).await.expect("LISTEN");
+    (client, receiver)
 }
 
 /// Polls a condition until it holds; fails, saying what was waited for, after [`PATIENCE`].
@@ -140,7 +161,11 @@ impl Running {
     /// Drains it and waits for its end.
     pub(crate) async fn stop(self) {
         self.stopper.drain();
-        tokio::time::timeout(PATIENCE, self.task).await.expect("the worker ends").expect("no panic").expect("no error");
+        tokio::time::timeout(PATIENCE, self.task)
+            .await
+            .expect("the worker ends")
+            .expect("no panic")
+            .expect("no error");
     }
 }
 
@@ -180,7 +205,9 @@ impl Counter {
     }
 
     /// A handler that counts and does nothing else.
-    pub(crate) fn handler(&self) -> impl Fn(Tick, Context) -> std::future::Ready<Result<(), Failure>> + use<> {
+    pub(crate) fn handler(
+        &self,
+    ) -> impl Fn(Tick, Context) -> std::future::Ready<Result<(), Failure>> + use<> {
         let counter = self.clone();
         move |_, _| {
             counter.begin();

@@ -1,0 +1,351 @@
+//! Idempotency keys: one job per key, whoever asks, whenever, at whatever door.
+
+use std::sync::Arc;
+
+use outhaul::{Enqueued, NewJob, enqueue, enqueue_many};
+use tokio::sync::Barrier;
+use uuid::Uuid;
+
+use crate::calls::{claim_one, complete, fail};
+use crate::doors::{Door, Offer};
+use crate::support::{Db, Tick};
+
+fn keyed(n: i64, key: &str) -> NewJob {
+    NewJob::new(&Tick { n }).unwrap().idempotency_key(key)
+}
+
+/// Every state that a job with a key can be in.
+const STATES: [&str; 7] =
+    ["pending", "scheduled", "leased", "retrying", "completed", "cancelled", "dead_letter"];
+
+/// A job in one of these states, with a key of the same name.
+async fn job_in(db: &mut Db, state: &str) -> Offer {
+    keyed_job_in(db, state, state).await
+}
+
+/// A job in one of these states, with a key, and in a queue of the key's name.
+async fn keyed_job_in(db: &mut Db, state: &str, key: &str) -> Offer {
+    let later = (state == "scheduled").then(|| "2199-01-01T00:00:00Z".to_owned());
+    let offer = Offer { queue: key.into(), run_at: later, ..Offer::keyed(key) };
+    offer.at(Door::Function, &mut db.client).await.unwrap();
+    if !matches!(state, "pending" | "scheduled") {
+        let lease = claim_one(&db.client, key).await;
+        let done = match state {
+            "retrying" => fail(&db.client, &lease, "retry", 3_600_000).await,
+            "completed" => complete(&db.client, &lease, "row").await,
+            "cancelled" => fail(&db.client, &lease, "cancel", 0).await,
+            "dead_letter" => fail(&db.client, &lease, "dead_letter", 0).await,
+            _ => "leased".into(),
+        };
+        assert!(["settled", "completed", "leased"].contains(&&*done), "{done}");
+    }
+    let status = db.status(offer.id).await;
+    assert_eq!(status, if state == "scheduled" { "pending" } else { state });
+    offer
+}
+
+async fn jobs(db: &Db) -> i64 {
+    db.count("select count(*) from outhaul.all_jobs").await
+}
+
+/// Makes all keys look as if time had passed.
+async fn age_keys(db: &Db, by: &str) {
+    let sql = format!("update outhaul.job_keys set expires_at = expires_at - interval '{by}'");
+    db.client.execute(&sql, &[]).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_key_answers_with_its_job_in_every_state_and_at_every_door() {
+    let mut db = Db::new().await;
+    for state in STATES {
+        let offer = job_in(&mut db, state).await;
+        let before = jobs(&db).await;
+        for door in Door::ALL {
+            let answer = offer.again().at(door, &mut db.client).await;
+            match door {
+                Door::Insert => assert_eq!(answer.unwrap_err().sqlstate(), Some("23505"), "{state}"),
+                _ => assert_eq!(answer.unwrap(), offer.id, "{state} {door:?}"),
+            }
+            let other = Offer { payload: r#"{"n": 2}"#.into(), ..offer.again() };
+            let conflict = other.at(door, &mut db.client).await.unwrap_err();
+            assert!(conflict.is_conflict(), "{state} {door:?}: {conflict:?}");
+            assert_eq!(conflict.field(), (door != Door::Insert).then_some("idempotency_key"), "{door:?}");
+            assert!(conflict.hint().is_some_and(|hint| hint.contains("key")), "{door:?}: {conflict:?}");
+        }
+        assert_eq!(jobs(&db).await, before, "{state}");
+    }
+}
+
+#[tokio::test]
+async fn the_library_tells_a_new_job_from_a_duplicate() {
+    let mut db = Db::new().await;
+    let first = keyed(1, "k");
+    assert_eq!(enqueue(&mut db.client, &first).await.unwrap(), Enqueued::New(first.job_id()));
+    let second = enqueue(&mut db.client, &keyed(1, "k")).await.unwrap();
+    assert_eq!(second, Enqueued::Duplicate(first.job_id()));
+    assert!(!second.is_new());
+    let conflict = enqueue(&mut db.client, &keyed(2, "k")).await.unwrap_err();
+    assert!(conflict.is_conflict() && !conflict.is_retryable(), "{conflict:?}");
+    assert!(conflict.to_string().contains(&first.job_id().to_string()), "{conflict}");
+    // The same request in another spelling is the same request: jsonb has one text for both.
+    let spelled = NewJob::raw("ticks", "test.tick", "{ \"n\" :\n 1 }").idempotency_key("k");
+    assert_eq!(enqueue(&mut db.client, &spelled).await.unwrap(), Enqueued::Duplicate(first.job_id()));
+}
+
+/// What a caller does whose COMMIT got no answer: exactly the same once more.
+#[tokio::test]
+async fn the_very_same_job_again_stores_nothing_whatever_has_become_of_it() {
+    let mut db = Db::new().await;
+    for state in STATES {
+        let offer = job_in(&mut db, state).await;
+        let before = jobs(&db).await;
+        for door in Door::ALL {
+            let answer = offer.at(door, &mut db.client).await;
+            match door {
+                Door::Insert => assert_eq!(answer.unwrap_err().sqlstate(), Some("23505"), "{state}"),
+                _ => assert_eq!(answer.unwrap(), offer.id, "{state} {door:?}"),
+            }
+        }
+        assert_eq!(jobs(&db).await, before, "{state}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_belongs_to_one_organization_and_type_and_none_is_one_organization() {
+    let mut db = Db::new().await;
+    for door in Door::ALL {
+        let none = Offer::keyed(&format!("{door:?}"));
+        let one = Offer { organization: Some(Uuid::now_v7()), ..none.again() };
+        let two = Offer { organization: Some(Uuid::now_v7()), ..none.again() };
+        let other_type = Offer { job_type: "test.tock".into(), ..none.again() };
+        for offer in [&none, &one, &two, &other_type] {
+            assert_eq!(offer.at(door, &mut db.client).await.unwrap(), offer.id, "{door:?}");
+        }
+        for offer in [&none, &one, &two, &other_type] {
+            assert_eq!(offer.again().at(Door::Function, &mut db.client).await.unwrap(), offer.id, "{door:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_nil_id_is_no_organization() {
+    let mut db = Db::new().await;
+    for door in Door::ALL {
+        for key in [None, Some("k".to_owned())] {
+            let offer = Offer { key, organization: Some(Uuid::nil()), ..Offer::default() };
+            let error = offer.at(door, &mut db.client).await.unwrap_err();
+            assert_eq!((error.code(), error.field()), ("invalid_input", Some("organization_id")), "{door:?}");
+        }
+    }
+    assert_eq!(jobs(&db).await + db.count("select count(*) from outhaul.job_keys").await, 0);
+}
+
+#[tokio::test]
+async fn a_key_freed_by_rollback_is_usable() {
+    let mut db = Db::new().await;
+    for door in Door::ALL {
+        let offer = Offer::keyed(&format!("{door:?}"));
+        db.client.batch_execute("begin").await.unwrap();
+        offer.at(door, &mut db.client).await.unwrap();
+        db.client.batch_execute("rollback").await.unwrap();
+        let again = Offer { payload: r#"{"n": 2}"#.into(), ..offer.again() };
+        assert_eq!(again.at(door, &mut db.client).await.unwrap(), again.id, "{door:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_caller_waits_for_an_open_one_and_gets_the_key_when_that_gives_up() {
+    let mut db = Db::new().await;
+    for (end, door) in [
+        ("rollback", Door::Function),
+        ("commit", Door::Function),
+        ("rollback", Door::FunctionMany),
+        ("commit", Door::FunctionMany),
+    ] {
+        let offer = Offer::keyed(&format!("{end} {door:?}"));
+        db.client.batch_execute("begin").await.unwrap();
+        offer.at(Door::Function, &mut db.client).await.unwrap();
+        let mut other = db.connect().await;
+        let second = offer.again();
+        let waiting = tokio::spawn({
+            let second = second.clone();
+            async move { second.at(door, &mut other).await }
+        });
+        let blocked = "select count(*) = 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+        let third = db.connect().await;
+        crate::support::until("the second caller waits", || async {
+            third.query_one(blocked, &[]).await.unwrap().get::<_, bool>(0)
+        })
+        .await;
+        db.client.batch_execute(end).await.unwrap();
+        let expected = if end == "commit" { offer.id } else { second.id };
+        assert_eq!(waiting.await.unwrap().unwrap(), expected, "{end} {door:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sixty_four_callers_with_one_key_make_one_job_and_all_learn_its_id() {
+    const CALLERS: usize = 64;
+    const ROUNDS: usize = 12;
+    let db = Db::new().await;
+    let barrier = Arc::new(Barrier::new(CALLERS));
+    let mut tasks = Vec::new();
+    for caller in 0..CALLERS {
+        let (mut client, barrier) = (db.connect().await, barrier.clone());
+        let door = [Door::Library, Door::LibraryMany, Door::Function, Door::FunctionMany][caller % 4];
+        tasks.push(tokio::spawn(async move {
+            let mut answers = Vec::new();
+            for round in 0..ROUNDS {
+                barrier.wait().await;
+                answers.push(Offer::keyed(&format!("round {round}")).at(door, &mut client).await.unwrap());
+            }
+            answers
+        }));
+    }
+    let mut answers = Vec::new();
+    for task in tasks {
+        answers.push(task.await.unwrap());
+    }
+    assert!(answers.iter().all(|ids| *ids == answers[0]), "every caller learns the same id in each round");
+    assert_eq!(db.count("select count(*) from outhaul.jobs").await, ROUNDS as i64);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn overlapping_calls_in_opposite_orders_do_not_deadlock() {
+    const CALLERS: usize = 4;
+    const ROUNDS: usize = 15;
+    let db = Db::new().await;
+    let barrier = Arc::new(Barrier::new(CALLERS));
+    let mut tasks = Vec::new();
+    for caller in 0..CALLERS {
+        let (mut client, barrier) = (db.connect().await, barrier.clone());
+        tasks.push(tokio::spawn(async move {
+            for round in 0..ROUNDS {
+                // Three types, so that a call is several statements.
+                let mut jobs: Vec<NewJob> = (0..90)
+                    .map(|n| {
+                        NewJob::raw("ticks", ["a", "b", "c"][n % 3], "1")
+                            .idempotency_key(format!("{round}/{n}"))
+                    })
+                    .collect();
+                if caller % 2 == 1 {
+                    jobs.reverse();
+                }
+                barrier.wait().await;
+                let answers = enqueue_many(&mut client, &jobs).await.unwrap();
+                assert_eq!(answers.len(), 90);
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(db.count("select count(*) from outhaul.jobs").await, 90 * ROUNDS as i64);
+}
+
+#[tokio::test]
+async fn a_key_is_kept_for_seven_days_after_the_end_and_is_free_then() {
+    let mut db = Db::new().await;
+    for (state, door) in
+        ["completed", "cancelled"].into_iter().flat_map(|state| Door::ALL.map(|door| (state, door)))
+    {
+        let offer = keyed_job_in(&mut db, state, &format!("{state}-{door:?}")).await;
+        let kept = "select expires_at - interval '7 days' between clock_timestamp() - interval '1 min' and clock_timestamp() \
+            from outhaul.job_keys where job_id = $1";
+        assert!(db.client.query_one(kept, &[&offer.id]).await.unwrap().get::<_, bool>(0), "{state}");
+        age_keys(&db, "6 days 23 hours 50 min").await;
+        assert_eq!(offer.again().at(Door::Function, &mut db.client).await.unwrap(), offer.id, "{state}");
+        age_keys(&db, "11 min").await;
+        // Free for any payload, before upkeep has removed it; and taken again, by the next job.
+        let next = Offer { payload: r#"{"n": 2}"#.into(), ..offer.again() };
+        assert_eq!(next.at(door, &mut db.client).await.unwrap(), next.id, "{state} {door:?}");
+        assert_eq!(
+            next.again().at(Door::Function, &mut db.client).await.unwrap(),
+            next.id,
+            "{state} {door:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn retention_removes_only_keys_past_their_time() {
+    let mut db = Db::new().await;
+    for state in STATES {
+        job_in(&mut db, state).await;
+    }
+    age_keys(&db, "6 days 23 hours 59 min").await;
+    let removed = "select keys from outhaul.remove_expired(1000)";
+    assert_eq!(db.count(removed).await, 0);
+    age_keys(&db, "2 min").await;
+    assert_eq!(db.count(removed).await, 2, "of the completed and of the cancelled one");
+    let mut left: Vec<String> = db
+        .client
+        .query("select key from outhaul.job_keys", &[])
+        .await
+        .unwrap()
+        .iter()
+        .map(|r| r.get(0))
+        .collect();
+    left.sort();
+    assert_eq!(left, ["dead_letter", "leased", "pending", "retrying", "scheduled"]);
+}
+
+#[tokio::test]
+async fn a_dead_letter_keeps_its_key_until_it_is_discarded_and_seven_days_more() {
+    let mut db = Db::new().await;
+    let offer = job_in(&mut db, "dead_letter").await;
+    let again = || async {
+        let mut other = db.connect().await;
+        offer.again().at(Door::Function, &mut other).await.unwrap()
+    };
+    assert_eq!(again().await, offer.id);
+    db.client
+        .execute("update outhaul.jobs_dead set died_at = died_at - interval '29 days 23 hours'", &[])
+        .await
+        .unwrap();
+    assert_eq!(db.count("select dead from outhaul.remove_expired(1000)").await, 0);
+    db.client
+        .execute("update outhaul.jobs_dead set died_at = died_at - interval '2 hours'", &[])
+        .await
+        .unwrap();
+    assert_eq!(db.count("select dead from outhaul.remove_expired(1000)").await, 1);
+    assert_eq!(db.status(offer.id).await, "none");
+    assert_eq!(again().await, offer.id, "the key outlives it");
+    age_keys(&db, "7 days 1 min").await;
+    assert_ne!(again().await, offer.id);
+}
+
+#[tokio::test]
+async fn a_replayed_dead_letter_comes_back_with_its_key() {
+    let mut db = Db::new().await;
+    let offer = job_in(&mut db, "dead_letter").await;
+    let retried = db.operator().await.retry(outhaul::JobId(offer.id), None).await.unwrap();
+    assert_eq!(retried, outhaul::Retried::Replayed);
+    assert_eq!(offer.again().at(Door::Function, &mut db.client).await.unwrap(), offer.id);
+    let lease = claim_one(&db.client, "dead_letter").await;
+    assert_eq!((lease.attempts, lease.claim_no), (1, 2), "attempts begin anew, the claim number goes on");
+    assert_eq!(complete(&db.client, &lease, "none").await, "completed");
+    assert_eq!(db.count("select count(*) from outhaul.job_keys where expires_at is not null").await, 1);
+    assert_eq!(offer.again().at(Door::Function, &mut db.client).await.unwrap(), offer.id);
+}
+
+#[tokio::test]
+async fn a_plain_insert_with_a_key_in_use_raises_unique_violation_and_on_conflict_does_not_hide_it() {
+    let mut db = Db::new().await;
+    let offer = Offer::keyed("k");
+    offer.at(Door::Insert, &mut db.client).await.unwrap();
+    for clause in ["", " on conflict do nothing", " on conflict (id) do nothing"] {
+        let sql = format!(
+            "insert into outhaul.jobs (queue, job_type, payload, idempotency_key) values ('ticks', 'test.tick', '{{\"n\": 1}}', 'k'){clause}"
+        );
+        let error = db.client.execute(&sql, &[]).await.unwrap_err();
+        let error = error.as_db_error().unwrap();
+        assert_eq!(
+            (error.code().code(), error.constraint(), error.table()),
+            ("23505", Some("job_keys_pkey"), Some("jobs"))
+        );
+        assert!(error.message().contains(&offer.id.to_string()), "{error:?}");
+        assert!(error.hint().unwrap().contains("enqueue("), "{error:?}");
+    }
+    assert_eq!(jobs(&db).await, 1);
+}
