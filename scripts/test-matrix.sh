@@ -34,7 +34,8 @@ run_tests() {
     bin=$(server_bin "$major")
     if ! OUTHAUL_PG_BINDIR=$bin scripts/test.sh --package outhaul "$@" >"$log" 2>&1; then
         result=FAILED failed=1
-        tail -n 80 "$log" >&2
+        grep -aE '^ *(FAIL|TIMEOUT|SIG[A-Z]+) |^error|panicked at|\.\.\. FAILED$' "$log" | head -n 40 >&2 || true
+        echo "matrix: the whole output is in $log" >&2
     fi
     counts=$(sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\1 \2 \3/p' "$log" | tail -n 1)
     # shellcheck disable=SC2086 # three words

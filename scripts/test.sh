@@ -36,7 +36,7 @@ prepare() {
     # Set by whoever wants to look at the databases afterwards.
     keep=${OUTHAUL_TEST_RUN:-}
     export OUTHAUL_TEST_RUN=${keep:-$run/server}
-    cargo test --locked --workspace --all-features --no-run
+    cargo build --locked --workspace --all-features --all-targets
     target=$(cargo metadata --locked --no-deps --format-version 1 | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
     server=$target/debug/outhaul-test-server
     # Whatever is wrong with the installed server is said once, here, and not by every test.
@@ -60,6 +60,8 @@ nextest() {
 libtest() {
     local scope=--workspace
     if [ -n "$package" ]; then scope="--package=$package"; fi
+    # Else a test that passes keeps to itself that it was skipped.
+    if [[ " $* " != *" -- "* ]]; then set -- "$@" -- --show-output; fi
     cargo test --locked "$scope" --all-features --all-targets --no-fail-fast "$@" 2>&1 | tee -a "$run/libtest.log"
 }
 
@@ -104,8 +106,11 @@ nextest_results() {
 
 libtest_results() {
     if [ ! -f "$run/libtest.log" ]; then return; fi
-    sed -n -e 's/^test result: [^.]*\. \([0-9]*\) passed; \([0-9]*\) failed.*/pass \1\nfail \2/p' \
-        -e 's/^skipped: /skip /p' "$run/libtest.log"
+    awk '
+        /^---- .* std(out|err) ----$/ { name = $2 }
+        /^skipped: / { print "skip " (name ? name ": " : "") substr($0, 10) }
+        /^test result: / { match($0, /[0-9]+ passed; [0-9]+ failed/); split(substr($0, RSTART, RLENGTH), n, " "); print "pass " n[1]; print "fail " n[3] }
+    ' "$run/libtest.log"
 }
 
 main "$@"
