@@ -1,14 +1,15 @@
 //! A small business at work, for people who want to see it before they read.
 //!
 //! `place` makes a database, `shop` enqueues jobs in its transactions, `worker` is the process that runs them
-//! and writes to the log of `effects`, `crew` starts and kills such processes, `watch` and `screen` draw, and
-//! `reconcile` compares sets of operation ids from independent places. `report` prints.
+//! and writes to the log of `effects`, `crew` starts and kills such processes, `scene` tells when, `watch` and
+//! `screen` draw, and `reconcile` compares sets of operation ids from independent places. `report` prints.
 
 mod crew;
 mod effects;
 mod place;
 mod reconcile;
 mod report;
+mod scene;
 mod screen;
 mod shop;
 mod task;
@@ -19,23 +20,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinSet;
-use tokio_postgres::Client;
-use uuid::Uuid;
 
 use crate::config::{Config, Origin};
 use crate::exit::{Exit, Problem};
 use crate::output::Global;
-use crew::{Crew, Kill};
-use effects::EffectLog;
 use place::Place;
-use reconcile::{Books, Reconciliation};
+use reconcile::Books;
 use report::Circumstances;
-use screen::Screen;
-use shop::{JOBS_PER_ORDER, Sales, Till};
-use watch::{Snapshot, Watcher};
+use scene::Scene;
 
 /// Options of the demonstration.
 #[derive(clap::Args)]
@@ -92,9 +85,6 @@ enum Sabotage {
 /// How long the database, the workers and the rest of the work may take beside the time the shop is open.
 const SLACK: Duration = Duration::from_secs(54);
 
-/// How often the state is looked at.
-const TICK: Duration = Duration::from_millis(200);
-
 /// Runs the demonstration.
 pub(crate) async fn run(args: Args, global: &Global) -> anyhow::Result<Exit> {
     if args.as_worker {
@@ -118,15 +108,15 @@ pub(crate) async fn run(args: Args, global: &Global) -> anyhow::Result<Exit> {
         () = interrupts.come() => return Ok(Exit::Interrupted),
     };
     let left = limit.saturating_sub(started.elapsed());
-    let stage = Stage { args: &args, global, place: &place, started, progress: &progress };
+    let play = play(&args, global, &place, started, &progress);
     let ended = tokio::select! {
-        ended = tokio::time::timeout(left, stage.play()) =>
+        ended = tokio::time::timeout(left, play) =>
             ended.unwrap_or_else(|_| Err(progress.too_late(limit).into())),
-        () = interrupts.come() => {
-            global.say("interrupted, cleaning up");
-            Ok(Exit::Interrupted)
-        }
+        () = interrupts.come() => Ok(Exit::Interrupted),
     };
+    if matches!(ended, Ok(Exit::Interrupted)) {
+        global.say("interrupted, cleaning up");
+    }
     let closed = place.close(&global.config).await;
     let exit = ended?;
     closed?;
@@ -198,164 +188,31 @@ impl Progress {
 }
 
 /// One run on a place that is ready. Dropping it half-way ends the workers and the till.
-struct Stage<'a> {
-    args: &'a Args,
-    global: &'a Global,
-    place: &'a Place,
+async fn play(
+    args: &Args,
+    global: &Global,
+    place: &Place,
     started: Instant,
-    progress: &'a Progress,
-}
+    progress: &Progress,
+) -> anyhow::Result<Exit> {
+    let config = &global.config;
+    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
+    let client = place.shop_connection(config, "stage").await?;
+    shop::create(&client, &place.shop).await?;
+    let log = place.effect_log(config).await?;
+    log.create().await?;
 
-/// What was done to the system.
-#[derive(Default)]
-struct Deeds {
-    kill: Option<Kill>,
-    sabotaged: Option<Uuid>,
-}
-
-impl Stage<'_> {
-    async fn play(&self) -> anyhow::Result<Exit> {
-        let (place, config) = (self.place, &self.global.config);
-        let seed = self.args.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
-        shop::create(&place.shop_connection(config, "setup").await?, &place.shop).await?;
-        let log = place.effect_log(config).await?;
-        log.create().await?;
-        let mut crew = Crew::start(place, config).await?;
-        let mut screen = Screen::open(self.global, &place.what);
-        screen.note(self.elapsed(), format!("{} workers are ready, the shop opens", crew.views().len()));
-
-        let client = place.shop_connection(config, "stage").await?;
-        let mut deeds = Deeds::default();
-        let sales = self.trade(seed, &mut crew, &client, &log, &mut screen, &mut deeds).await?;
-        crew.stop().await?;
-        screen.close();
-
-        let books = Books::read(&client, place, &log).await?;
-        let found = books.reconcile(&sales, deeds.kill.as_ref());
-        self.report(&found, seed, &deeds)
-    }
-
-    fn report(&self, found: &Reconciliation, seed: u64, deeds: &Deeds) -> anyhow::Result<Exit> {
-        let about = Circumstances {
-            what: self.place.what.clone(),
-            seed,
-            seconds: self.elapsed(),
-            sabotaged: deeds.sabotaged,
-            afterwards: self.place.afterwards(),
-        };
-        report::print(self.global, found, &about)?;
-        Ok(if found.holds() { Exit::Ok } else { Exit::Failed })
-    }
-
-    /// From the first order to the end of the last job.
-    async fn trade(
-        &self,
-        seed: u64,
-        crew: &mut Crew,
-        client: &Client,
-        log: &EffectLog,
-        screen: &mut Screen<'_>,
-        deeds: &mut Deeds,
-    ) -> anyhow::Result<Sales> {
-        let config = &self.global.config;
-        let orders = (self.args.jobs as usize).div_ceil(JOBS_PER_ORDER);
-        let time = Duration::from_secs(self.args.seconds.into());
-        let watcher = Watcher::open(self.place, config).await?;
-        let till_client = self.place.shop_connection(config, "till").await?;
-        let till =
-            Till::new(till_client, &self.place.shop, &self.place.outhaul, seed, self.progress.placed.clone());
-        // A set of its own, so that dropping this future ends the till as well.
-        let mut tills = JoinSet::new();
-        tills.spawn(till.trade(orders, time));
-        let mut sales = None;
-        loop {
-            crew.check()?;
-            if let Some(ended) = tills.try_join_next() {
-                sales = Some(ended.context("the till broke down")??);
-            }
-            let placed = self.progress.placed.load(Ordering::Relaxed);
-            self.sabotage(placed * 4 >= orders, client, screen, deeds).await?;
-            self.kill(placed * 2 >= orders, sales.is_some(), crew, client, log, screen, deeds).await?;
-            let live = watcher.live().await?;
-            self.progress.live.store(usize::try_from(live).unwrap_or(0), Ordering::Relaxed);
-            if screen.is_live() {
-                let now = watcher.look(self.elapsed(), &crew.views()).await?;
-                screen.draw(Snapshot { placed, orders, ..now });
-            }
-            // The till must have ended before the count: it enqueues.
-            if live == 0
-                && let Some(sales) = sales.take()
-            {
-                return Ok(sales);
-            }
-            tokio::time::sleep(TICK).await;
-        }
-    }
-
-    /// Kills a worker once, when it is time and one holds jobs whose handlers have begun.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the actors of one scene, which nothing else brings together"
-    )]
-    async fn kill(
-        &self,
-        due: bool,
-        closing: bool,
-        crew: &mut Crew,
-        client: &Client,
-        log: &EffectLog,
-        screen: &mut Screen<'_>,
-        deeds: &mut Deeds,
-    ) -> anyhow::Result<()> {
-        if !due || deeds.kill.is_some() {
-            return Ok(());
-        }
-        // Three make a better picture; when the shop has closed, one is enough.
-        let at_least = if closing { 1 } else { 3 };
-        let schema = self.place.outhaul.as_str();
-        if let Some(kill) = crew.kill_one(client, schema, log, at_least).await? {
-            let text = format!(
-                "worker {} (pid {}) killed with SIGKILL while it held {} jobs",
-                kill.worker,
-                kill.pid,
-                kill.held.len()
-            );
-            screen.note(self.elapsed(), text);
-            deeds.kill = Some(kill);
-        }
-        Ok(())
-    }
-
-    /// Deletes the live row of one job that was never claimed, when it was asked for.
-    async fn sabotage(
-        &self,
-        due: bool,
-        client: &Client,
-        screen: &mut Screen<'_>,
-        deeds: &mut Deeds,
-    ) -> anyhow::Result<()> {
-        if self.args.sabotage != Some(Sabotage::DeleteLiveRow) || !due || deeds.sabotaged.is_some() {
-            return Ok(());
-        }
-        // The one that is due last: nobody claims it while we look.
-        let delete = format!(
-            "with victim as (
-               select id from {schema}.jobs where status = 'pending' and claim_no = 0 and run_at > clock_timestamp()
-                order by run_at desc limit 1 for update skip locked)
-             delete from {schema}.jobs j using victim where j.id = victim.id
-             returning (j.payload->>'operation')::uuid",
-            schema = self.place.outhaul
-        );
-        if let Some(row) = client.query_opt(&delete, &[]).await? {
-            let operation: Uuid = row.get(0);
-            screen
-                .note(self.elapsed(), format!("sabotage: the live row of operation {operation} was deleted"));
-            deeds.sabotaged = Some(operation);
-        }
-        Ok(())
-    }
-
-    fn elapsed(&self) -> f64 {
-        self.started.elapsed().as_secs_f64()
-    }
+    let mut scene = Scene::open(args, global, place, started, progress).await?;
+    let sales = scene.trade(seed).await?;
+    let deeds = scene.close().await?;
+    let found = Books::read(&client, place, &log).await?.reconcile(&sales, deeds.kill.as_ref());
+    let about = Circumstances {
+        what: place.what.clone(),
+        seed,
+        seconds: started.elapsed().as_secs_f64(),
+        sabotaged: deeds.sabotaged,
+        afterwards: place.afterwards(),
+    };
+    report::print(global, &found, &about)?;
+    Ok(if found.holds() { Exit::Ok } else { Exit::Failed })
 }

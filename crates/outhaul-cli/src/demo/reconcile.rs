@@ -150,12 +150,13 @@ impl Books {
                 found.keys.push(key.to_owned());
             }
         }
-        let distinct: BTreeSet<Uuid> = self.points.iter().copied().collect();
-        found.points = self.points.len() - distinct.len();
-        for operation in distinct {
-            if self.points.iter().filter(|point| **point == operation).count() > 1 {
-                found.keys.push(operation.to_string());
-            }
+        let mut bookings: HashMap<Uuid, usize> = HashMap::new();
+        for operation in &self.points {
+            *bookings.entry(*operation).or_default() += 1;
+        }
+        for (operation, n) in bookings.into_iter().filter(|(_, n)| *n > 1) {
+            found.points += n - 1;
+            found.keys.push(operation.to_string());
         }
         found.keys.sort_unstable();
         found

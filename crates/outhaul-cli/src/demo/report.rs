@@ -203,13 +203,10 @@ fn story(found: &Reconciliation) -> Vec<String> {
 
 fn killed(kill: &Recovery) -> String {
     let again = match (kill.first_seconds, kill.last_seconds) {
-        (Some(first), Some(last)) => format!(", {first:.1} to {last:.1} s later"),
+        (Some(first), Some(last)) => format!(", {first:.1}-{last:.1} s later"),
         _ => String::new(),
     };
-    format!(
-        "worker {} while it held {} jobs; {} begun again{again}, and ended",
-        kill.worker, kill.held, kill.recovered
-    )
+    format!("worker {} held {} jobs; {} ran again and ended{again}", kill.worker, kill.held, kill.recovered)
 }
 
 fn none_or(n: usize) -> String {

@@ -163,7 +163,7 @@ impl Watcher {
                 (class, None) => class.to_owned(),
             };
             let attempt: i32 = row.get(5);
-            let text = format!("{job_type:<18} attempt {attempt}  {cause:<24} {}", outcome.replace('_', " "));
+            let text = format!("{job_type:<18} attempt {attempt}  {cause:<26} {}", outcome.replace('_', " "));
             Event { at: elapsed - row.get::<_, f64>(0), text, loud: class == "crash" }
         };
         Ok(self.client.query(&query, &[&FAILURES]).await?.iter().map(event).collect())
