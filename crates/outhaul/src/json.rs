@@ -13,6 +13,8 @@ use crate::model::limits;
 /// `numeric` holds up to 131072 digits before the decimal point and 16383 after it.
 const NUMERIC_DIGITS: i64 = 131_072;
 const NUMERIC_SCALE: i64 = 16_383;
+/// Exponents from here on are refused whatever the number, zero included.
+const NUMERIC_EXPONENT: i64 = i32::MAX as i64 / 2;
 
 /// Checks a payload: valid JSON, at most 256 KiB, nothing that jsonb cannot hold.
 pub(crate) fn check(text: &str) -> Result<()> {
@@ -132,9 +134,16 @@ fn number(text: &[u8], at: usize) -> Result<usize> {
         }
         None => (token, Some(0)),
     };
-    let whole = mantissa.iter().take_while(|b| **b != b'.').filter(|b| b.is_ascii_digit()).count() as i64;
-    let fraction = mantissa.iter().skip_while(|b| **b != b'.').skip(1).count() as i64;
-    let fits = exponent.is_some_and(|e| whole + e <= NUMERIC_DIGITS && fraction - e <= NUMERIC_SCALE);
+    let point = mantissa.iter().position(|b| *b == b'.').unwrap_or(mantissa.len());
+    let fraction = mantissa.len().saturating_sub(point + 1) as i64;
+    // Digits before the point from the first that is not zero on; below zero for zeros behind the point.
+    let whole = mantissa.iter().position(|b| (b'1'..=b'9').contains(b)).map(|first| match first < point {
+        true => (point - first) as i64,
+        false => point as i64 + 1 - first as i64,
+    });
+    let fits = exponent
+        .filter(|e| e.abs() < NUMERIC_EXPONENT)
+        .is_some_and(|e| whole.is_none_or(|n| n + e <= NUMERIC_DIGITS) && fraction - e <= NUMERIC_SCALE);
     if !fits {
         return Err(refuse("payload contains a number out of range"));
     }

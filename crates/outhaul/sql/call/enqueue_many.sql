@@ -59,7 +59,7 @@ begin
       insert into job_keys (scope, kind, key, job_id, digest)
       select r.scope, enqueue_many.job_type, r.key, r.id, hashtextextended(r.payload::text, 0)
         from r
-       where r.key is not null
+       where r.key is not null and r.payload is not null
          -- Before the index sees it, which cannot hold a very long one.
          and (octet_length(r.key) between 1 and 255
               or valid(enqueue_many.queue, enqueue_many.job_type, 0, r.key, 0, 1, null, null, null, null))

@@ -5,7 +5,13 @@ mod doors;
 mod fault;
 mod support;
 
+mod adapters;
 mod enqueue;
 mod flow;
+mod input;
 mod keys;
 mod leases;
+mod crash;
+mod fencing;
+mod shutdown;
+mod verdicts;
