@@ -231,6 +231,8 @@ outhaul.toml binds job types to commands:
 
 The payload is on standard input; OUTHAUL_JOB_ID, OUTHAUL_JOB_TYPE, OUTHAUL_QUEUE, OUTHAUL_ATTEMPT,
 OUTHAUL_MAX_ATTEMPTS, OUTHAUL_CLAIM_NO, OUTHAUL_LEASE_TOKEN and TRACEPARENT are in the environment.
+A path with a / counts from the file's folder. The command has a process group of its own, which ends
+with it, at its time limit, and when its lease is lost: SIGTERM, then SIGKILL after the grace.
 Exit code 0 completes the job, 65 makes it a dead letter, 75 asks for another try, 77 cancels it;
 anything else is tried up to three times. The last lines of standard error become the summary.
 

@@ -128,24 +128,32 @@ pub(crate) fn report(problem: Problem, json: bool, no_color: bool) -> Exit {
     problem.exit
 }
 
-/// Takes passwords out of URLs in a text that may repeat what the user typed.
+/// Takes passwords out of a text that may repeat what the user typed, in both forms that libpq knows.
 fn scrub(text: &str) -> String {
+    const MARKS: [&str; 2] = ["://", "password="];
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = rest.find("://") {
-        let (before, after) = rest.split_at(at + 3);
+    while let Some((at, mark)) = MARKS.iter().filter_map(|mark| Some((rest.find(mark)?, *mark))).min() {
+        let (before, after) = rest.split_at(at + mark.len());
         out.push_str(before);
-        let word_end = after.find(char::is_whitespace).unwrap_or(after.len());
-        // The last one: a password may hold an unescaped @ itself.
-        rest = match after[..word_end].rfind('@') {
-            Some(end) => {
-                out.push_str("***");
-                &after[end..]
-            }
-            None => after,
-        };
+        let secret = if mark == "://" { userinfo(after) } else { Some(pair_value(after)) };
+        if secret.is_some() {
+            out.push_str("***");
+        }
+        rest = &after[secret.unwrap_or(0)..];
     }
     out + rest
+}
+
+/// The length of what stands before the host of a URL. Up to the last `@`: a password may hold one itself.
+fn userinfo(text: &str) -> Option<usize> {
+    text[..text.find(char::is_whitespace).unwrap_or(text.len())].rfind('@')
+}
+
+/// The length of a value of a `name=value` pair.
+fn pair_value(text: &str) -> usize {
+    let quoted = text.strip_prefix('\'').map(|quoted| quoted.find('\'').map_or(text.len(), |end| end + 2));
+    quoted.unwrap_or_else(|| text.find(|c: char| c.is_whitespace() || c == '&').unwrap_or(text.len()))
 }
 
 #[cfg(test)]
@@ -159,6 +167,9 @@ mod tests {
             ("postgres://u:a@b:s3cret@h/d and more", "postgres://***@h/d and more"),
             ("see https://example.test/a", "see https://example.test/a"),
             ("two a://b:c@d e://f:g@h", "two a://***@d e://***@h"),
+            ("a://h/d?password=s3cret&b=c", "a://h/d?password=***&b=c"),
+            ("'host=h password=s3cret user=u'", "'host=h password=*** user=u'"),
+            ("password='s3cret with blanks' user=u", "password=*** user=u"),
         ] {
             assert_eq!(scrub(text), safe);
         }

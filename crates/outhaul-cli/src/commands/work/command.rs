@@ -12,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 use super::group::{Group, Pipes};
 use super::tail::{Tail, drain};
 
-/// What the library is told as its limit for all types. A job's own limit is at most 24 hours, so a deadline
-/// farther away than that is this one, and the type's limit counts.
-pub(super) const NO_LIMIT: Duration = Duration::from_secs(48 * 3600);
-const LONGEST_OWN: Duration = Duration::from_secs(24 * 3600);
+/// What the library is told as its limit for all types: the longest it takes. A deadline that is nearly that
+/// far away is this one, so that the type's limit counts; a nearer one is the job's own.
+pub(super) const NO_LIMIT: Duration = Duration::from_secs(24 * 3600);
+const LONGEST_OWN: Duration = Duration::from_secs(24 * 3600 - 60);
 
 /// How long the pipes are read after the command has ended. A process that left the group may hold them open
 /// for ever.

@@ -25,13 +25,16 @@ use command::Runner;
 pub(crate) async fn run(args: Work, global: &Global) -> anyhow::Result<Exit> {
     let format = log::start(args.log_format, global)?;
     // Installed before anything is claimed: a signal that comes early must not end the process in the middle.
-    let signals = Signals::new()?;
+    let mut signals = Signals::new()?;
     let listener = bind(&args, &global.config).await?;
     let recorder = listener.is_some().then(serve::install_recorder).transpose()?;
 
     let now = CancellationToken::new();
     let options = options(&args, &global.config)?;
-    let worker = builder(&args, global, options, &now)?.build().await?;
+    let worker = tokio::select! {
+        built = builder(&args, global, options, &now)?.build() => built?,
+        () = signals.next() => return Ok(Exit::Interrupted),
+    };
     announce(&worker, global, format)?;
     let server = match (listener, recorder) {
         (Some(listener), Some(recorder)) => {
@@ -62,8 +65,7 @@ async fn bind(args: &Work, config: &Config) -> anyhow::Result<Option<TcpListener
 }
 
 fn options(args: &Work, config: &Config) -> Result<WorkerOptions, Problem> {
-    let time =
-        |flag: Option<Duration>, key| Ok(flag.map_or_else(|| config.duration(key), |time| Ok(Some(time)))?);
+    let time = |flag: Option<Duration>, key| flag.map_or_else(|| config.duration(key), |time| Ok(Some(time)));
     let or = |value: Option<Duration>, default| value.unwrap_or(default);
     let library = WorkerOptions::default();
     let number = "a whole number, 1 or more";

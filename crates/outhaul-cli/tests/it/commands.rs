@@ -1,0 +1,224 @@
+//! What commands do and print.
+
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::support::{Place, empty, keys, migrated};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn migrating_is_told_and_can_be_repeated() {
+    let database = empty().await;
+    let place = Place::at(&database);
+    let status = place.run(&["migrate", "status", "--json"]).ok().json();
+    assert_eq!(keys(&status), ["current", "status"]);
+    assert_eq!((&status["current"], &status["status"]["version"]), (&json!(false), &json!(0)));
+
+    let done = place.run(&["migrate", "--json"]).ok().json();
+    assert_eq!(keys(&done), ["migrated", "ms", "schema"]);
+    assert_eq!(keys(&done["migrated"]), ["from", "functions", "retries", "steps", "to"]);
+    assert_eq!(done["migrated"]["from"], 0);
+    let again = place.run(&["migrate", "up"]).ok();
+    assert!(
+        again.out.contains("nothing to do") && again.err.contains("target: "),
+        "{}{}",
+        again.out,
+        again.err
+    );
+    assert_eq!(place.run(&["migrate", "check", "--json"]).ok().json()["current"], true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_schema_without_roles_stands_beside_the_usual_one() {
+    let database = migrated().await;
+    let place = Place::at(&database);
+    place.run(&["migrate", "--schema", "second", "--no-roles"]).ok();
+    let there = place.run(&["enqueue", "test.none", "--schema", "second", "--json"]).ok().json();
+    let count = |schema: &str| {
+        let list = place.run(&["jobs", "list", "--schema", schema, "--json"]).ok().json();
+        list["jobs"].as_array().unwrap().len()
+    };
+    assert_eq!((count("second"), count("outhaul")), (1, 0), "{there}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sql_of_a_migration_makes_the_same_schema() {
+    let database = empty().await;
+    let place = Place::at(&database);
+    let sql = Place::bare().run(&["migrate", "sql"]).ok().out;
+    let (client, connection) = tokio_postgres::connect(&database.url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client.batch_execute(&sql).await.unwrap();
+    place.run(&["migrate", "check"]).ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_option_of_enqueue_reaches_the_row() {
+    let database = migrated().await;
+    let place = Place::at(&database);
+    let organization = "01890000-0000-7000-8000-000000000001";
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let answer = place.run_with(
+        &[
+            "enqueue",
+            "mail.welcome",
+            "-",
+            "--json",
+            "--queue",
+            "mail",
+            "--idempotency-key",
+            "u7",
+            "--priority",
+            "-3",
+            "--run-at",
+            "2100-01-01T00:00:00Z",
+            "--max-attempts",
+            "4",
+            "--timeout",
+            "1m30s",
+            "--organization",
+            organization,
+            "--traceparent",
+            trace,
+        ],
+        "{\"user\": 7}",
+    );
+    let answer = answer.ok().json();
+    assert_eq!(keys(&answer), ["id", "job_type", "new", "queue"]);
+    assert_eq!(answer["new"], true);
+    let shown =
+        place.run(&["jobs", "show", answer["id"].as_str().unwrap(), "--payload", "--json"]).ok().json();
+    for (key, value) in [
+        ("queue", json!("mail")),
+        ("job_type", json!("mail.welcome")),
+        ("status", json!("pending")),
+        ("idempotency_key", json!("u7")),
+        ("priority", json!(-3)),
+        ("run_at", json!("2100-01-01T00:00:00Z")),
+        ("max_attempts", json!(4)),
+        ("timeout_ms", json!(90_000)),
+        ("organization_id", json!(organization)),
+        ("traceparent", json!(trace)),
+        ("payload", json!({"user": 7})),
+    ] {
+        assert_eq!(shown[key], value, "{key}");
+    }
+    let again = place.run_with(
+        &["enqueue", "mail.welcome", "-", "--idempotency-key", "u7", "--organization", organization],
+        "{\"user\":7}",
+    );
+    let again = again.ok();
+    assert!(
+        again.out.contains("duplicate") && again.out.contains(answer["id"].as_str().unwrap()),
+        "{}",
+        again.out
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_have_stable_shapes() {
+    let database = migrated().await;
+    let place = Place::at(&database);
+    for n in 0..3 {
+        place.enqueue(&["test.none", &format!("{{\"n\":{n}}}"), "--queue", "mail"]);
+    }
+    let page = place.run(&["jobs", "list", "--limit", "2", "--json"]).ok().json();
+    assert_eq!(keys(&page), ["jobs", "next_before"]);
+    assert_eq!(
+        keys(&page["jobs"][0]),
+        [
+            "attempts",
+            "created_at",
+            "ended_at",
+            "id",
+            "job_type",
+            "last_error_code",
+            "last_error_summary",
+            "locked_at",
+            "locked_by",
+            "max_attempts",
+            "organization_id",
+            "priority",
+            "queue",
+            "run_at",
+            "status"
+        ]
+    );
+    let next = page["next_before"].as_str().unwrap();
+    let rest = place.run(&["jobs", "list", "--limit", "2", "--before", next, "--json"]).ok().json();
+    assert_eq!((rest["jobs"].as_array().unwrap().len(), &rest["next_before"]), (1, &Value::Null));
+
+    let lines = place.run(&["jobs", "list", "--jsonl"]).ok().out;
+    let ids: Vec<Value> =
+        lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["id"].clone()).collect();
+    assert_eq!(ids.len(), 3);
+
+    let table =
+        place.run(&["jobs", "list", "--queue", "mail", "--type", "test.none", "--status", "pending"]).ok();
+    let rows: Vec<Vec<&str>> = table.out.lines().map(|line| line.split('\t').collect()).collect();
+    assert_eq!(rows[0], ["ID", "QUEUE", "TYPE", "STATUS", "ATTEMPT", "RUN_AT", "CODE", "CREATED_AT"]);
+    assert!(rows.len() == 4 && rows.iter().all(|row| row.len() == 8), "{rows:?}");
+    assert_eq!(rows[1][0], ids[0].as_str().unwrap());
+    assert!(!table.out.contains('\x1b') && rows[1][7].ends_with('Z'), "{}", table.out);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_queue_that_waits_longest_is_listed_first() {
+    let database = migrated().await;
+    let place = Place::at(&database);
+    place.enqueue(&["test.none", "--queue", "young"]);
+    let id = place.enqueue(&["test.none", "--queue", "old"]);
+    let (client, connection) = tokio_postgres::connect(&database.url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let age = "update outhaul.jobs set run_at = run_at - interval '1 hour' where id = $1";
+    client.execute(age, &[&id.parse::<uuid::Uuid>().unwrap()]).await.unwrap();
+
+    let queues = place.run(&["queues", "list", "--json"]).ok().json();
+    assert_eq!(keys(&queues), ["queues"]);
+    assert_eq!(
+        (&queues["queues"][0]["queue"], &queues["queues"][1]["queue"]),
+        (&json!("old"), &json!("young"))
+    );
+    let table = place.run(&["queues", "list"]).ok().out;
+    let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split('\t').collect()).collect();
+    assert_eq!(rows[0][..2], ["QUEUE", "OLDEST_PENDING"]);
+    assert!(rows[1][1].starts_with("1h00m"), "{table}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_is_told_and_undone() {
+    let database = migrated().await;
+    let place = Place::at(&database);
+    let pause = place.run(&["queues", "pause", "mail", "--reason", "provider is down", "--json"]).ok().json();
+    assert_eq!(pause, json!({"queue": "mail", "paused": true, "changed": true}));
+    let again = place.run(&["queues", "pause", "mail"]).ok();
+    assert!(again.out.contains("was paused before") && again.err.contains("target: "));
+    let listed = place.run(&["queues", "list", "--json"]).ok().json();
+    assert_eq!(listed["queues"][0]["paused_reason"], "provider is down");
+    let resume = place.run(&["queues", "resume", "mail", "--json"]).ok().json();
+    assert_eq!(resume, json!({"queue": "mail", "paused": false, "changed": true}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_misspelt_word_is_answered_with_the_right_one() {
+    let place = Place::bare();
+    for (args, meant) in [
+        (&["quues"][..], "queues"),
+        (&["jobs", "lst"], "list"),
+        (&["queues", "list", "--databse-url", "x"], "--database-url"),
+    ] {
+        let ran = place.run(args).exits(2);
+        assert!(ran.err.starts_with("error[usage]: ") && ran.err.contains(meant), "{args:?}: {}", ran.err);
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let place = Place::bare();
+    let mut command = place.command(&["migrate", "sql"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
+}

@@ -1,0 +1,12 @@
+//! The promises of the binary, each tried with the built binary on a real server.
+
+mod support;
+
+mod commands;
+mod demo;
+mod dev;
+mod exits;
+mod outages;
+mod secrets;
+mod settings;
+mod work;
