@@ -64,17 +64,18 @@ impl<'a> Screen<'a> {
     }
 
     /// Takes the table away; what is printed next begins where it was.
-    pub(super) fn close(self) {
-        if let Some(frame) = &self.frame {
+    pub(super) fn close(mut self) {
+        if let Some(frame) = self.frame.take() {
             frame.finish_and_clear();
         }
     }
 }
 
 impl Drop for Screen<'_> {
+    /// Without an end there is no report: the last picture stays, and says how far it came.
     fn drop(&mut self) {
         if let Some(frame) = &self.frame {
-            frame.finish_and_clear();
+            frame.abandon();
         }
     }
 }
