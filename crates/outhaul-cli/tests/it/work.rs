@@ -63,6 +63,12 @@ async fn each_exit_code_has_its_verdict() {
             assert_eq!(first["error_summary"], summary, "{job_type}");
         }
     }
+    let shown = place.run(&["jobs", "show", &ids["test.exit65"]]).ok().out;
+    let timeline: Vec<&str> = shown.lines().skip_while(|line| *line != "timeline").collect();
+    assert!(timeline.len() == 4 && timeline[1].ends_with("Z  enqueued"), "{shown}");
+    assert!(timeline[2].contains("claim 1  attempt 1  dead_letter after "), "{shown}");
+    assert!(timeline[2].ends_with("permanent exit_65: first; reason 65"), "{shown}");
+    assert!(timeline[3].ends_with("Z  dead_letter"), "{shown}");
     assert!(place.log().contains("cannot be started") && place.log().contains("/absent"), "{}", place.log());
     stop(worker, &place).await;
 }
