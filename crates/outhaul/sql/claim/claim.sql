@@ -8,6 +8,8 @@
 -- needs for its next floor; history is what the queue keeps of completed jobs.
 -- Index: jobs_claim, then by ctid. Locks: NO KEY UPDATE on the claimed rows, in index order, skipping
 -- those locked by others. FOR UPDATE would also skip jobs whose row is referenced just then.
+-- READ COMMITTED, the default, is meant: under REPEATABLE READ a claim in a transaction that has looked at the
+-- table before fails with 40001 when it meets another claim; run it again.
 -- The CTE is materialized: as an IN (... LIMIT n) the subquery may run again and again and lease more than n.
 create or replace function claim(
   queue text, n integer, worker uuid, lease interval, priorities smallint[] default null,

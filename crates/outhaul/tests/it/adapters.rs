@@ -25,14 +25,26 @@ macro_rules! adapter {
                 let mut connection = connect(&db.url()).await;
                 for commit in [false, true] {
                     let mut tx = connection.begin().await.unwrap();
-                    $sqlx::query("create table if not exists orders (n int)").execute(&mut *tx).await.unwrap();
+                    $sqlx::query("create table if not exists orders (n int)")
+                        .execute(&mut *tx)
+                        .await
+                        .unwrap();
                     enqueue(&mut tx, &tick(1)).await.unwrap();
                     let jobs: Vec<NewJob> = (0..5_000).map(tick).collect();
                     let answers = enqueue_many(&mut tx, &jobs).await.unwrap();
-                    assert!(answers.iter().zip(&jobs).all(|(answer, job)| *answer == Enqueued::New(job.job_id())));
+                    assert!(
+                        answers.iter().zip(&jobs).all(|(answer, job)| *answer == Enqueued::New(job.job_id()))
+                    );
                     assert_eq!(db.count("select count(*) from outhaul.jobs").await, 0);
-                    if commit { tx.commit().await.unwrap() } else { tx.rollback().await.unwrap() }
-                    assert_eq!(db.count("select count(*) from outhaul.jobs").await, if commit { 5_001 } else { 0 });
+                    if commit {
+                        tx.commit().await.unwrap()
+                    } else {
+                        tx.rollback().await.unwrap()
+                    }
+                    assert_eq!(
+                        db.count("select count(*) from outhaul.jobs").await,
+                        if commit { 5_001 } else { 0 }
+                    );
                 }
             }
 
@@ -40,32 +52,58 @@ macro_rules! adapter {
             async fn answers_and_refusals_are_typed() {
                 let db = Db::new().await;
                 let mut connection = connect(&db.url()).await;
-                let first = tick(1).idempotency_key("k").priority(-3).delay(std::time::Duration::from_secs(60))
-                    .timeout(std::time::Duration::from_secs(7)).organization(uuid::Uuid::now_v7());
+                let first = tick(1)
+                    .idempotency_key("k")
+                    .priority(-3)
+                    .delay(std::time::Duration::from_secs(60))
+                    .timeout(std::time::Duration::from_secs(7))
+                    .organization(uuid::Uuid::now_v7());
                 assert_eq!(enqueue(&mut connection, &first).await.unwrap(), Enqueued::New(first.job_id()));
                 let again = first.clone().id(outhaul::JobId::new());
-                assert_eq!(enqueue(&mut connection, &again).await.unwrap(), Enqueued::Duplicate(first.job_id()));
+                assert_eq!(
+                    enqueue(&mut connection, &again).await.unwrap(),
+                    Enqueued::Duplicate(first.job_id())
+                );
                 let many = [tick(2), again.clone(), tick(3).queue("other")];
                 let answers = enqueue_many(&mut connection, &many).await.unwrap();
                 assert_eq!(answers[1], Enqueued::Duplicate(first.job_id()));
                 assert!(answers[0].is_new() && answers[2].is_new());
                 let other = NewJob::raw("ticks", "test.tick", "{\"n\": 9}").idempotency_key("x");
                 enqueue(&mut connection, &other).await.unwrap();
-                let conflict = enqueue(&mut connection, &other.clone().id(outhaul::JobId::new())).await.unwrap();
+                let conflict =
+                    enqueue(&mut connection, &other.clone().id(outhaul::JobId::new())).await.unwrap();
                 assert_eq!(conflict, Enqueued::Duplicate(other.job_id()));
                 let conflict = NewJob::raw("ticks", "test.tick", "10").idempotency_key("x");
                 let conflict = enqueue(&mut connection, &conflict).await.unwrap_err();
-                assert_eq!((conflict.code(), conflict.field(), conflict.sqlstate()), ("conflict", Some("idempotency_key"), Some("OH002")));
+                assert_eq!(
+                    (conflict.code(), conflict.field(), conflict.sqlstate()),
+                    ("conflict", Some("idempotency_key"), Some("OH002"))
+                );
                 assert!(conflict.hint().is_some());
                 let early = enqueue(&mut connection, &tick(4).priority(11)).await.unwrap_err();
-                assert_eq!((early.code(), early.field(), early.sqlstate()), ("invalid_input", Some("priority"), None));
+                assert_eq!(
+                    (early.code(), early.field(), early.sqlstate()),
+                    ("invalid_input", Some("priority"), None)
+                );
                 let printed_larger = format!("[{}0]", "0,".repeat(100_000));
-                let late = enqueue(&mut connection, &NewJob::raw("q", "t", printed_larger)).await.unwrap_err();
-                assert_eq!((late.code(), late.field(), late.sqlstate()), ("invalid_input", Some("payload"), Some("OH001")));
-                assert_eq!(Producer::default().cancel(&mut connection, first.job_id()).await.unwrap(), Cancelled::Cancelled);
+                let late =
+                    enqueue(&mut connection, &NewJob::raw("q", "t", printed_larger)).await.unwrap_err();
+                assert_eq!(
+                    (late.code(), late.field(), late.sqlstate()),
+                    ("invalid_input", Some("payload"), Some("OH001"))
+                );
+                assert_eq!(
+                    Producer::default().cancel(&mut connection, first.job_id()).await.unwrap(),
+                    Cancelled::Cancelled
+                );
                 // Nothing stays prepared on the caller's connection: behind a pooler it would be somebody else's.
-                let row = $sqlx::query("select count(*) from pg_prepared_statements where statement like '%outhaul%.%(%'")
-                    .persistent(false).fetch_one(&mut connection).await.unwrap();
+                let row = $sqlx::query(
+                    "select count(*) from pg_prepared_statements where statement like '%outhaul%.%(%'",
+                )
+                .persistent(false)
+                .fetch_one(&mut connection)
+                .await
+                .unwrap();
                 assert!(row.get::<i64, _>(0) <= 1, "the question itself at most");
             }
 
@@ -79,7 +117,11 @@ macro_rules! adapter {
                     async move {
                         let mut connection = connect(&url).await;
                         let mut tx = connection.begin().await?;
-                        $sqlx::query("insert into effects values ($1, $2)").bind(job.n).bind(cx.attempt()).execute(&mut *tx).await?;
+                        $sqlx::query("insert into effects values ($1, $2)")
+                            .bind(job.n)
+                            .bind(cx.attempt())
+                            .execute(&mut *tx)
+                            .await?;
                         cx.complete_in(&mut tx).await?;
                         if cx.attempt() == 1 {
                             tx.rollback().await?;
@@ -92,7 +134,8 @@ macro_rules! adapter {
                 let mut connection = connect(&db.url()).await;
                 let job = enqueue(&mut connection, &tick(7)).await.unwrap().id();
                 let worker = Running::start(db.worker().handle(handler)).await;
-                db.until("a first attempt without effect", "select count(*) = 1 from outhaul.job_attempts").await;
+                db.until("a first attempt without effect", "select count(*) = 1 from outhaul.job_attempts")
+                    .await;
                 assert_eq!(db.count("select count(*) from effects").await, 0);
                 db.operator().await.retry(job, None).await.unwrap();
                 db.until("completion", "select count(*) = 1 from outhaul.jobs_finished").await;

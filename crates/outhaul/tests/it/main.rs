@@ -6,11 +6,13 @@ mod fault;
 mod support;
 
 mod adapters;
+mod claims;
 mod enqueue;
 mod flow;
 mod input;
 mod keys;
 mod leases;
+mod settling;
 mod crash;
 mod fencing;
 mod shutdown;

@@ -1,0 +1,209 @@
+//! What the settling functions leave behind, one report at a time. Reports that come late are in `fencing`.
+
+use outhaul::Error;
+use uuid::Uuid;
+
+use crate::calls::{Lease, claim_one, complete, fail};
+use crate::support::Db;
+
+async fn leased(db: &Db, queue: &str) -> Lease {
+    let sql = "select outhaul.enqueue($1, 't', '{\"n\": 1}', max_attempts => 5, priority => 3, timeout => '7 s', \
+        traceparent => '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01', organization_id => '00000000-0000-0000-0000-00000000000f')";
+    db.client.execute(sql, &[&queue]).await.unwrap();
+    claim_one(&db.client, queue).await
+}
+
+async fn holds(db: &Db, what: &str, id: Uuid) {
+    let sql = format!("select count(*) from ({what}) x");
+    let n: i64 =
+        db.client.query_one(&sql, &[&id]).await.unwrap_or_else(|error| panic!("{what}: {error:?}")).get(0);
+    assert_eq!(n, 1, "{what}");
+}
+
+#[tokio::test]
+async fn a_completion_keeps_what_the_queue_asks_for() {
+    let db = Db::new().await;
+    for (history, rows, payload) in [("none", 0, None), ("row", 1, None), ("payload", 1, Some(r#"{"n": 1}"#))]
+    {
+        let lease = leased(&db, history).await;
+        assert_eq!(complete(&db.client, &lease, history).await, "completed");
+        let sql = "select payload::text, status::text, claim_no, attempts, error_code is null and started_at >= created_at \
+            and finished_at >= started_at from outhaul.jobs_finished where id = $1";
+        let finished = db.client.query(sql, &[&lease.id]).await.unwrap();
+        assert_eq!(finished.len(), rows, "{history}");
+        for row in finished {
+            assert_eq!(row.get::<_, Option<&str>>(0), payload);
+            assert_eq!(
+                (row.get::<_, &str>(1), row.get::<_, i32>(2), row.get::<_, i32>(3)),
+                ("completed", 1, 1)
+            );
+            assert!(row.get::<_, bool>(4));
+        }
+        assert_eq!(db.count("select count(*) from outhaul.jobs").await, 0);
+        // The same report once more, its answer having been lost: done, where there is something left to tell it by.
+        assert_eq!(
+            complete(&db.client, &lease, history).await,
+            if history == "none" { "lost" } else { "done" }
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_claim_tells_what_its_queue_keeps() {
+    let db = Db::new().await;
+    let operator = db.operator().await;
+    for history in ["none", "row", "payload"] {
+        operator.history("q", history).await.unwrap();
+        let lease = leased(&db, "q").await;
+        assert_eq!(lease.history, history);
+        assert_eq!(complete(&db.client, &lease, &lease.history).await, "completed");
+    }
+    let error = operator.history("q", "everything").await.unwrap_err();
+    assert_eq!((error.code(), error.field()), ("invalid_input", Some("history")));
+}
+
+#[tokio::test]
+async fn each_verdict_leaves_its_job_where_it_says() {
+    let db = Db::new().await;
+    let attempt = |outcome: &str| {
+        format!(
+            "select from outhaul.job_attempts where job_id = $1 and claim_no = 1 and attempt = 1 and outcome = '{outcome}' \
+            and worker_id = '00000000-0000-0000-0000-0000000000aa' and started_at <= ended_at and error_class = 'transient' \
+            and error_code = 'http_503' and error_summary = 'the service was away'"
+        )
+    };
+    let live = |status: &str, attempts: i32, message: bool| {
+        let message = if message {
+            "last_error_code = 'http_503' and last_error_summary = 'the service was away'"
+        } else {
+            "last_error_code is null"
+        };
+        format!(
+            "select from outhaul.jobs where id = $1 and status = '{status}' and attempts = {attempts} and claim_no = 1 \
+            and lease_until = '-infinity' and locked_at = '-infinity' and lease_token = '00000000-0000-0000-0000-000000000000' \
+            and locked_by = '00000000-0000-0000-0000-000000000000' and {message}"
+        )
+    };
+    for (verdict, outcome, status, attempts, message, delay) in [
+        ("retry", "retry", "retrying", 1, true, 60_000),
+        ("snooze", "snoozed", "pending", 0, true, 60_000),
+        ("release", "released", "pending", 0, false, 0),
+    ] {
+        let lease = leased(&db, verdict).await;
+        assert_eq!(fail(&db.client, &lease, verdict, delay).await, "settled");
+        holds(&db, &attempt(outcome), lease.id).await;
+        holds(&db, &live(status, attempts, message), lease.id).await;
+        let due = format!(
+            "select from outhaul.jobs where id = $1 and run_at - {delay} * interval '1 ms' \
+            between clock_timestamp() - interval '1 min' and clock_timestamp()"
+        );
+        holds(&db, &due, lease.id).await;
+    }
+    let lease = leased(&db, "dead").await;
+    assert_eq!(fail(&db.client, &lease, "dead_letter", 0).await, "settled");
+    holds(&db, &attempt("dead_letter"), lease.id).await;
+    holds(&db, "select from outhaul.jobs_dead where id = $1 and queue = 'dead' and job_type = 't' and payload = '{\"n\": 1}' and attempts = 1 \
+        and claim_no = 1 and max_attempts = 5 and priority = 3 and timeout = '7 s' and traceparent is not null \
+        and organization_id = '00000000-0000-0000-0000-00000000000f' and locked_by = '00000000-0000-0000-0000-0000000000aa' \
+        and last_error_class = 'transient' and last_error_code = 'http_503' and last_error_summary = 'the service was away'", lease.id).await;
+    let lease = leased(&db, "cancelled").await;
+    assert_eq!(fail(&db.client, &lease, "cancel", 0).await, "settled");
+    holds(&db, &attempt("cancelled"), lease.id).await;
+    holds(&db, "select from outhaul.jobs_finished where id = $1 and status = 'cancelled' and error_code = 'http_503'", lease.id).await;
+    assert_eq!(db.count("select count(*) from outhaul.jobs where queue in ('dead', 'cancelled')").await, 0);
+    // Every one of these reports a second time: it was done, and nothing changes.
+    assert_eq!(fail(&db.client, &lease, "retry", 0).await, "done");
+    assert_eq!(db.count("select count(*) from outhaul.job_attempts").await, 5);
+}
+
+#[tokio::test]
+async fn verdicts_and_delays_that_are_none_change_nothing() {
+    let db = Db::new().await;
+    let lease = leased(&db, "q").await;
+    for (verdicts, delays) in [
+        ("array['retry ']", "array[0]"),
+        ("array['complete']", "array[0]"),
+        ("array['']", "array[0]"),
+        ("array[null]", "array[0]"),
+        ("'{}'", "array[0]"),
+        ("array['retry']", "array[-1]"),
+        ("array['retry']", "array[31536000001]"),
+        ("array['retry']", "array[9223372036854775807]"),
+        ("array['retry', 'no such verdict']", "array[0, 0]"),
+    ] {
+        let sql = format!(
+            "select * from outhaul.fail(array[$1::uuid], array[$2::uuid], array[1], {verdicts}::text[], {delays}::bigint[], '{{}}', '{{}}', '{{}}')"
+        );
+        let error = Error::from(db.client.query(&sql, &[&lease.id, &lease.token]).await.expect_err(&sql));
+        assert_eq!((error.code(), error.field()), ("invalid_input", Some("verdicts")), "{sql}");
+    }
+    assert_eq!(db.status(lease.id).await, "leased");
+    assert_eq!(
+        fail(&db.client, &lease, "retry", 31_536_000_000).await,
+        "settled",
+        "a year is the longest wait"
+    );
+}
+
+#[tokio::test]
+async fn a_snooze_and_a_renewal_name_the_lease() {
+    let db = Db::new().await;
+    let lease = leased(&db, "q").await;
+    let snooze = |token: Uuid| {
+        let client = &db.client;
+        async move {
+            let sql = "select outhaul.snooze($1, $2, 1, '90 s')";
+            client.query_one(sql, &[&lease.id, &token]).await.unwrap().get::<_, String>(0)
+        }
+    };
+    assert_eq!(crate::calls::renew(&db.client, lease.id, Uuid::now_v7()).await, "lost");
+    assert_eq!(crate::calls::renew(&db.client, lease.id, lease.token).await, "renewed");
+    holds(
+        &db,
+        "select from outhaul.jobs where id = $1 and lease_until > clock_timestamp() + interval '59 min'",
+        lease.id,
+    )
+    .await;
+    assert_eq!(snooze(Uuid::now_v7()).await, "lost");
+    assert_eq!(snooze(lease.token).await, "snoozed");
+    holds(&db, "select from outhaul.jobs where id = $1 and attempts = 0 and run_at > clock_timestamp() + interval '80 s'", lease.id).await;
+    assert_eq!(snooze(lease.token).await, "done");
+    assert_eq!(crate::calls::renew(&db.client, lease.id, lease.token).await, "lost");
+}
+
+#[tokio::test]
+async fn a_cancel_of_a_running_job_is_kept_as_an_attempt_and_its_report_comes_too_late() {
+    let db = Db::new().await;
+    let lease = leased(&db, "q").await;
+    let cancelled: String =
+        db.client.query_one("select outhaul.cancel($1, 'order_void')", &[&lease.id]).await.unwrap().get(0);
+    assert_eq!(cancelled, "cancelled");
+    holds(&db, "select from outhaul.job_attempts where job_id = $1 and outcome = 'cancelled' and error_class = 'revoked' and error_code = 'order_void'", lease.id).await;
+    holds(&db, "select from outhaul.jobs_finished where id = $1 and status = 'cancelled' and error_code = 'order_void'", lease.id).await;
+    assert_eq!(complete(&db.client, &lease, "row").await, "lost");
+    assert_eq!(db.status(lease.id).await, "cancelled");
+}
+
+#[tokio::test]
+async fn all_jobs_has_every_job_once_in_every_state() {
+    let db = Db::new().await;
+    for (queue, verdict) in
+        [("a", "retry"), ("b", "dead_letter"), ("c", "cancel"), ("d", "complete"), ("e", "")]
+    {
+        let lease = leased(&db, queue).await;
+        match verdict {
+            "complete" => assert_eq!(complete(&db.client, &lease, "payload").await, "completed"),
+            "" => {}
+            _ => assert_eq!(fail(&db.client, &lease, verdict, 60_000).await, "settled"),
+        }
+    }
+    db.client.execute("select outhaul.enqueue('f', 't')", &[]).await.unwrap();
+    let sql = "select string_agg(queue || ' ' || status || ' ' || (completed_at is not null) || ' ' || (payload is not null) || ' ' || (locked_by is not null), ', ' order by queue) \
+        from outhaul.all_jobs";
+    let all: String = db.client.query_one(sql, &[]).await.unwrap().get(0);
+    assert_eq!(
+        all,
+        "a retrying false true false, b dead_letter true true true, c cancelled true false false, d completed true true false, \
+        e leased false true true, f pending false true false"
+    );
+}
