@@ -259,3 +259,97 @@ pub(crate) const CATALOGUE: &[&Statement] = &[
     &OPERATOR_PAUSE,
     &OPERATOR_HISTORY,
 ];
+
+#[cfg(test)]
+mod tests {
+    use outhaul_local::TestServer;
+    use tokio_postgres::NoTls;
+    use tokio_postgres::types::Type;
+
+    use super::*;
+    use crate::store::migrate::{self, MigrateOptions};
+
+    /// The columns of an answer as the code that sends the statement reads them.
+    fn read_as(name: &str) -> Vec<Type> {
+        const ID: Type = Type::UUID;
+        const TEXT: Type = Type::TEXT;
+        const INT: Type = Type::INT4;
+        const BIG: Type = Type::INT8;
+        const BOOL: Type = Type::BOOL;
+        const TIME: Type = Type::TIMESTAMPTZ;
+        let job = [ID, ID, TEXT, TEXT, TEXT, INT, TIME, INT, INT, TIME, TEXT, TEXT, TEXT, TIME, TIME];
+        match name {
+            "enqueue" | "enqueue_many" | "cancel" | "complete_in" => vec![TEXT],
+            "claim" => vec![
+                ID,
+                ID,
+                TEXT,
+                TEXT,
+                INT,
+                INT,
+                INT,
+                Type::INT2,
+                INT,
+                TIME,
+                TIME,
+                ID,
+                BIG,
+                TEXT,
+                TEXT,
+                TIME,
+            ],
+            "floors" => vec![Type::INT2_ARRAY, Type::INT4_ARRAY, Type::TIMESTAMPTZ_ARRAY],
+            "next_due" => vec![BIG],
+            "complete" | "fail" | "renew" => vec![ID, TEXT],
+            "expired" => vec![ID, ID, INT, INT, INT, TEXT, ID, BIG],
+            "take_sweep" | "upkeep_due" | "operator_pause" => vec![BOOL],
+            "publish_floors" | "worker_beat" | "worker_gone" | "upkeep_report" | "operator_history" => {
+                vec![Type::VOID]
+            }
+            "remove_expired" => vec![BIG, BIG, BIG],
+            "partitions" => vec![TEXT, TEXT, TIME, TIME, BOOL, BIG, INT, BIG, TIME, BOOL],
+            "schema_state" => vec![INT, INT],
+            "show_queues" => vec![TEXT, BIG, BIG, BIG, BIG, BIG, BOOL, BIG, BIG, BOOL, TEXT, TEXT, BIG, BIG],
+            "show_jobs" => job.to_vec(),
+            "show_job" => [&job[..], &[INT, TIME, TEXT, TEXT, BIG]].concat(),
+            "show_payload" | "operator_cancel" | "operator_retry" => vec![TEXT],
+            "show_attempts" => vec![INT, INT, ID, TIME, TIME, TEXT, TEXT, TEXT, TEXT],
+            "show_workers" => {
+                vec![ID, TEXT, INT, TEXT, INT, TEXT, TIME, TIME, BIG, TIME, INT, TEXT, INT]
+            }
+            "show_upkeep" => vec![TEXT, TIME, BIG, TEXT, TEXT],
+            "show_notifications" => vec![Type::FLOAT8],
+            "show_audit" => vec![BIG, TIME, TEXT, TEXT, TEXT, TEXT, TEXT],
+            "audit_verify" => vec![BIG, TEXT],
+            other => panic!("{other} has no line here"),
+        }
+    }
+
+    /// A statement that is sent with types of its own never asks the server for them, so a change of a
+    /// function's signature would show only when it is called.
+    #[tokio::test]
+    async fn every_statement_fits_its_function() {
+        let database = TestServer::shared().await.unwrap().empty_database().await.unwrap();
+        let (client, connection) = tokio_postgres::connect(&database.url(), NoTls).await.unwrap();
+        tokio::spawn(connection);
+        // A schema whose name shows that it is quoted.
+        let schema = SchemaName::new("select").unwrap();
+        let options = MigrateOptions { schema: schema.clone(), ..MigrateOptions::default() };
+        migrate::migrate(&client, &options).await.unwrap();
+        for statement in CATALOGUE {
+            let text = statement.text(&schema);
+            let prepared = client.prepare(&text).await.unwrap_or_else(|error| panic!("{text}: {error:?}"));
+            assert_eq!(prepared.params(), statement.types(), "parameters of {}", statement.name);
+            let columns: Vec<Type> = prepared.columns().iter().map(|column| column.type_().clone()).collect();
+            assert_eq!(columns, read_as(statement.name), "columns of {}", statement.name);
+            assert!(text.starts_with(&format!("/* outhaul:{} */ ", statement.name)), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_catalogue_is_complete() {
+        let source = include_str!("statement.rs");
+        let constant = |line: &&str| line.starts_with("pub(crate) const ") && line.contains(": Statement =");
+        assert_eq!(CATALOGUE.len(), source.lines().filter(constant).count());
+    }
+}
