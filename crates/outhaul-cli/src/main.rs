@@ -3,7 +3,6 @@
 mod cli;
 mod commands;
 mod config;
-mod connect;
 mod demo;
 mod exit;
 mod output;

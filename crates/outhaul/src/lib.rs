@@ -39,6 +39,7 @@ mod json;
 mod model;
 mod observe;
 mod operate;
+mod session;
 mod store;
 pub mod telemetry;
 mod worker;
@@ -56,8 +57,12 @@ pub use observe::{
     WorkerView,
 };
 pub use operate::{Operator, Retried, migrate, migration_sql, migration_status};
+pub use session::{Session, connect};
 pub use store::dsn::Dsn;
 pub use store::migrate::{MigrateOptions, Migrated, SchemaStatus};
+/// The version of the schema that this library needs; see [`migrate`].
+pub const SCHEMA_VERSION: i32 = store::source::VERSION;
+
 pub use worker::{Plan, Stopper, Worker, WorkerBuilder, WorkerOptions};
 
 /// The examples of the README are compiled with those of the documentation.

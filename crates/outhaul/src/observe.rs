@@ -115,7 +115,7 @@ pub struct JobDetail {
     /// Its own time limit, in milliseconds.
     pub timeout_ms: Option<i64>,
     /// Claims that did not end in completion, oldest first.
-    pub attempts: Vec<AttemptView>,
+    pub attempt_history: Vec<AttemptView>,
 }
 
 /// A claim that did not end in completion.
@@ -270,7 +270,7 @@ impl Observer {
             idempotency_key: row.get(17),
             traceparent: row.get(18),
             timeout_ms: row.get(19),
-            attempts: attempts.iter().map(attempt_view).collect(),
+            attempt_history: attempts.iter().map(attempt_view).collect(),
         }))
     }
 
@@ -334,7 +334,7 @@ impl Observer {
     }
 
     async fn ask(&self, statement: &Statement, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
-        self.db.rows_within(statement, params, PATIENCE).await
+        self.db.rows_once(statement, params, PATIENCE).await
     }
 }
 

@@ -115,16 +115,16 @@ impl Operator {
 
     /// Chooses what stays of completed jobs of a queue: `none`, `row` or `payload`.
     pub async fn history(&self, queue: &str, history: &str) -> Result<()> {
-        self.db.rows_within(&OPERATOR_HISTORY, &[&queue, &history], PATIENCE).await.map(drop)
+        self.db.rows_once(&OPERATOR_HISTORY, &[&queue, &history], PATIENCE).await.map(drop)
     }
 
     async fn word(&self, statement: &Statement, params: &[&(dyn ToSql + Sync)]) -> Result<String> {
-        let rows = self.db.rows_within(statement, params, PATIENCE).await?;
+        let rows = self.db.rows_once(statement, params, PATIENCE).await?;
         rows.first().map(|row| row.get(0)).ok_or_else(no_answer)
     }
 
     async fn flag(&self, statement: &Statement, params: &[&(dyn ToSql + Sync)]) -> Result<bool> {
-        let rows = self.db.rows_within(statement, params, PATIENCE).await?;
+        let rows = self.db.rows_once(statement, params, PATIENCE).await?;
         rows.first().map(|row| row.get(0)).ok_or_else(no_answer)
     }
 }

@@ -10,7 +10,6 @@ use super::jobs::Detail;
 use super::wait::{self, Waited};
 use crate::cli::Enqueue;
 use crate::config::Config;
-use crate::connect::connect;
 use crate::exit::{Exit, Problem};
 use crate::output::Global;
 
@@ -26,9 +25,9 @@ pub(crate) async fn run(args: Enqueue, global: &Global) -> anyhow::Result<Exit> 
     global.say_target(&dsn, &schema);
     // Its check tells a missing schema apart from everything else that could be wrong.
     let observer = Observer::connect(&dsn, &schema).await?;
-    let mut client = connect(&global.config, &dsn).await?;
+    let mut session = outhaul::connect(&dsn).await?;
     let started = Instant::now();
-    let enqueued = Producer::in_schema(&schema).enqueue(&mut client, &job).await?;
+    let enqueued = Producer::in_schema(&schema).enqueue(&mut *session, &job).await?;
     let (id, new) = (enqueued.id(), enqueued.is_new());
     let mut answer = json!({ "id": id, "new": new, "job_type": args.job_type, "queue": queue });
     if !args.wait {

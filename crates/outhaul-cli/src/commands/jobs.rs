@@ -124,7 +124,7 @@ fn facts(job: &JobDetail) -> Vec<String> {
 fn timeline(job: &JobDetail) -> Vec<String> {
     let j = &job.job;
     let mut lines = vec![format!("  {}  enqueued", time(j.created_at))];
-    lines.extend(job.attempts.iter().map(attempt));
+    lines.extend(job.attempt_history.iter().map(attempt));
     match (j.ended_at, job.lease_until) {
         (Some(at), _) => lines.push(format!("  {}  {}", time(at), j.status)),
         (None, Some(_)) => {
@@ -178,7 +178,7 @@ impl Detail<'_> {
             idempotency_key: detail.idempotency_key.as_deref(),
             traceparent: detail.traceparent.as_deref(),
             timeout_ms: detail.timeout_ms,
-            attempt_history: &detail.attempts,
+            attempt_history: &detail.attempt_history,
         }
     }
 }

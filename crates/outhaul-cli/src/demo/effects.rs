@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use tokio_postgres::Client;
+use outhaul::Session;
 use uuid::Uuid;
 
 use super::task::Task;
@@ -22,12 +22,12 @@ pub(super) struct Run {
 
 /// The log, over one plain connection.
 pub(super) struct EffectLog {
-    client: Client,
+    client: Session,
     schema: String,
 }
 
 impl EffectLog {
-    pub(super) fn new(client: Client, schema: &str) -> EffectLog {
+    pub(super) fn new(client: Session, schema: &str) -> EffectLog {
         EffectLog { client, schema: schema.to_owned() }
     }
 

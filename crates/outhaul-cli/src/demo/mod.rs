@@ -117,7 +117,7 @@ pub(crate) async fn run(args: Args, global: &Global) -> anyhow::Result<Exit> {
     if matches!(ended, Ok(Exit::Interrupted)) {
         global.say("interrupted, cleaning up");
     }
-    let closed = place.close(&global.config).await;
+    let closed = place.close().await;
     let exit = ended?;
     closed?;
     Ok(exit)
@@ -135,7 +135,7 @@ async fn open(given: bool, args: &Args, global: &Global) -> anyhow::Result<Place
         return Place::given(&global.config, args.keep, args.yes).await;
     }
     global.say("starting a private PostgreSQL server");
-    Place::private(&global.config, args.keep).await
+    Place::private(args.keep).await
 }
 
 async fn stop(given: bool, global: &Global) -> anyhow::Result<Exit> {
@@ -195,11 +195,10 @@ async fn play(
     started: Instant,
     progress: &Progress,
 ) -> anyhow::Result<Exit> {
-    let config = &global.config;
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
-    let client = place.shop_connection(config, "stage").await?;
+    let client = place.shop_connection("stage").await?;
     shop::create(&client, &place.shop).await?;
-    let log = place.effect_log(config).await?;
+    let log = place.effect_log().await?;
     log.create().await?;
 
     let mut scene = Scene::open(args, global, place, started, progress).await?;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use outhaul::Session;
 use outhaul::{Dsn, MigrateOptions, SchemaName};
 use outhaul_local::{Installation, Server, ServerOptions, Throwaway, ThrowawayOptions};
 use tokio_postgres::Client;
@@ -37,12 +38,12 @@ pub(super) struct Place {
 enum Keeper {
     Throwaway(Throwaway),
     Kept(Server),
-    Given { keep: bool, _lock: Client },
+    Given { keep: bool, _lock: Session },
 }
 
 impl Place {
     /// Makes a private server of this run alone, or with `keep` one that stays.
-    pub(super) async fn private(config: &Config, keep: bool) -> anyhow::Result<Place> {
+    pub(super) async fn private(keep: bool) -> anyhow::Result<Place> {
         let keeper = if keep {
             Keeper::Kept(Server::open(ServerOptions::new(kept_dir()?)).await?)
         } else {
@@ -53,7 +54,7 @@ impl Place {
             Keeper::Kept(server) => (server.url(), server.url_of("shop")),
             Keeper::Given { .. } => unreachable!("a private place has a server"),
         };
-        let server = connect(config, &private_dsn(&server)?, "setup").await?;
+        let server = connect(&private_dsn(&server)?, "setup").await?;
         for database in ["shop", "effects"] {
             fresh_database(&server, database).await?;
         }
@@ -67,8 +68,8 @@ impl Place {
             what: format!("private {}", version(&server).await?),
             keeper,
         };
-        make_schema(&connect(config, &place.dsn, "setup").await?, &place.shop).await?;
-        make_schema(&connect(config, &place.log_dsn, "setup").await?, &place.log).await?;
+        make_schema(&*connect(&place.dsn, "setup").await?, &place.shop).await?;
+        make_schema(&*connect(&place.log_dsn, "setup").await?, &place.log).await?;
         place.migrate(true).await?;
         Ok(place)
     }
@@ -77,7 +78,7 @@ impl Place {
     pub(super) async fn given(config: &Config, keep: bool, yes: bool) -> anyhow::Result<Place> {
         let dsn = config.require_database()?;
         ask_unless_local(&dsn, yes)?;
-        let client = connect(config, &dsn, "setup").await?;
+        let client = connect(&dsn, "setup").await?;
         lock(&client).await?;
         for name in Names::OURS.all() {
             refuse_existing(&client, name).await?;
@@ -91,17 +92,17 @@ impl Place {
             dsn,
             keeper: Keeper::Given { keep, _lock: client },
         };
-        match place.prepare(config).await {
+        match place.prepare().await {
             Ok(()) => Ok(place),
             Err(error) => {
-                place.close(config).await?;
+                place.close().await?;
                 Err(error)
             }
         }
     }
 
-    async fn prepare(&self, config: &Config) -> anyhow::Result<()> {
-        let client = connect(config, &self.dsn, "setup").await?;
+    async fn prepare(&self) -> anyhow::Result<()> {
+        let client = connect(&self.dsn, "setup").await?;
         for name in Names::OURS.all() {
             make_schema(&client, name).await?;
         }
@@ -125,13 +126,13 @@ impl Place {
     }
 
     /// A plain connection to the shop's database.
-    pub(super) async fn shop_connection(&self, config: &Config, purpose: &str) -> anyhow::Result<Client> {
-        connect(config, &self.dsn, purpose).await
+    pub(super) async fn shop_connection(&self, purpose: &str) -> anyhow::Result<Session> {
+        connect(&self.dsn, purpose).await
     }
 
     /// The effect log, over a connection of its own.
-    pub(super) async fn effect_log(&self, config: &Config) -> anyhow::Result<EffectLog> {
-        Ok(EffectLog::new(connect(config, &self.log_dsn, "effects").await?, &self.log))
+    pub(super) async fn effect_log(&self) -> anyhow::Result<EffectLog> {
+        Ok(EffectLog::new(connect(&self.log_dsn, "effects").await?, &self.log))
     }
 
     /// What a person who kept it can do next.
@@ -150,12 +151,12 @@ impl Place {
     }
 
     /// Leaves nothing behind, unless it was to be kept.
-    pub(super) async fn close(self, config: &Config) -> anyhow::Result<()> {
+    pub(super) async fn close(self) -> anyhow::Result<()> {
         if !matches!(self.keeper, Keeper::Given { keep: false, .. }) {
             return Ok(());
         }
         let names = Names::OURS.all().join(", ");
-        let drop_all = async { drop_marked(&connect(config, &self.dsn, "cleanup").await?).await };
+        let drop_all = async { drop_marked(&*connect(&self.dsn, "cleanup").await?).await };
         match tokio::time::timeout(CLOSE_LIMIT, drop_all).await {
             Ok(dropped) => dropped.map(drop).with_context(|| format!("dropping the schemas {names}")),
             Err(_) => Err(Problem::new(
@@ -173,7 +174,7 @@ impl Place {
 /// its private server. True when there was something.
 pub(super) async fn end_kept(config: &Config, given: bool) -> anyhow::Result<bool> {
     if given {
-        let client = connect(config, &config.require_database()?, "cleanup").await?;
+        let client = connect(&config.require_database()?, "cleanup").await?;
         lock(&client).await?;
         return drop_marked(&client).await;
     }
@@ -194,9 +195,9 @@ pub(super) fn private_dsn(url: &str) -> anyhow::Result<Dsn> {
 }
 
 /// A plain connection, shown in `pg_stat_activity` with what it is for.
-pub(super) async fn connect(config: &Config, dsn: &Dsn, purpose: &str) -> anyhow::Result<Client> {
+pub(super) async fn connect(dsn: &Dsn, purpose: &str) -> anyhow::Result<Session> {
     let dsn = dsn.clone().with_application_name(format!("outhaul demo/{purpose}"));
-    let client = crate::connect::connect(config, &dsn).await?;
+    let client = outhaul::connect(&dsn).await?;
     client.batch_execute("set client_min_messages = warning").await?;
     Ok(client)
 }

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use outhaul::Session;
 use tokio::task::JoinSet;
-use tokio_postgres::Client;
 use uuid::Uuid;
 
 use super::crew::{Crew, Kill};
@@ -23,11 +23,10 @@ const TICK: Duration = Duration::from_millis(200);
 /// The workers at work, and who watches and disturbs them.
 pub(super) struct Scene<'a> {
     args: &'a Args,
-    global: &'a Global,
     place: &'a Place,
     started: Instant,
     progress: &'a Progress,
-    client: Client,
+    client: Session,
     log: EffectLog,
     crew: Crew,
     watcher: Watcher,
@@ -52,16 +51,15 @@ impl<'a> Scene<'a> {
         started: Instant,
         progress: &'a Progress,
     ) -> anyhow::Result<Scene<'a>> {
-        let config = &global.config;
-        let client = place.shop_connection(config, "scene").await?;
-        let log = place.effect_log(config).await?;
-        let watcher = Watcher::open(place, config).await?;
-        let crew = Crew::start(place, config).await?;
+        let client = place.shop_connection("scene").await?;
+        let log = place.effect_log().await?;
+        let watcher = Watcher::open(place).await?;
+        let crew = Crew::start(place, &global.config).await?;
         let mut screen = Screen::open(global, &place.what);
         let ready = format!("{} workers are ready, the shop opens", crew.views().len());
         screen.note(started.elapsed().as_secs_f64(), ready);
         let deeds = Deeds::default();
-        Ok(Scene { args, global, place, started, progress, client, log, crew, watcher, screen, deeds })
+        Ok(Scene { args, place, started, progress, client, log, crew, watcher, screen, deeds })
     }
 
     /// From the first order to the end of the last job.
@@ -108,7 +106,7 @@ impl<'a> Scene<'a> {
     }
 
     async fn till(&self, seed: u64) -> anyhow::Result<Till> {
-        let client = self.place.shop_connection(&self.global.config, "till").await?;
+        let client = self.place.shop_connection("till").await?;
         let placed = self.progress.placed.clone();
         Ok(Till::new(client, &self.place.shop, &self.place.outhaul, seed, placed))
     }

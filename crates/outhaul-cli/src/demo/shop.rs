@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use outhaul::Session;
 use outhaul::{Cancelled, Enqueued, JobId, NewJob, Producer, SchemaName};
 use tokio::time::Instant;
 use tokio_postgres::{Client, Transaction};
@@ -56,7 +57,7 @@ pub(super) struct Sales {
 
 /// The till: it takes orders until all are delivered.
 pub(super) struct Till {
-    client: Client,
+    client: Session,
     schema: String,
     producer: Producer,
     deck: Deck,
@@ -69,7 +70,7 @@ pub(super) struct Till {
 impl Till {
     /// `placed` counts along, for whoever draws the progress.
     pub(super) fn new(
-        client: Client,
+        client: Session,
         schema: &str,
         outhaul: &SchemaName,
         seed: u64,

@@ -2,15 +2,14 @@
 
 use std::collections::HashMap;
 
+use outhaul::Session;
 use outhaul::{Observer, QueueView};
-use tokio_postgres::Client;
 use uuid::Uuid;
 
 use super::crew::HandView;
 use super::effects::EffectLog;
 use super::place::Place;
 use super::task::QUEUES;
-use crate::config::Config;
 
 /// Everything the screen shows at one moment.
 #[derive(Clone, Debug, Default)]
@@ -63,7 +62,7 @@ pub(super) struct Event {
 /// Asks for snapshots.
 pub(super) struct Watcher {
     observer: Observer,
-    client: Client,
+    client: Session,
     log: EffectLog,
     schema: String,
 }
@@ -72,11 +71,11 @@ pub(super) struct Watcher {
 const FAILURES: i64 = 6;
 
 impl Watcher {
-    pub(super) async fn open(place: &Place, config: &Config) -> anyhow::Result<Watcher> {
+    pub(super) async fn open(place: &Place) -> anyhow::Result<Watcher> {
         Ok(Watcher {
             observer: Observer::connect(&place.dsn, &place.outhaul).await?,
-            client: place.shop_connection(config, "watch").await?,
-            log: place.effect_log(config).await?,
+            client: place.shop_connection("watch").await?,
+            log: place.effect_log().await?,
             schema: place.outhaul.to_string(),
         })
     }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use outhaul::Session;
 use outhaul::{Backoff, Context, Dsn, Failure, Outcome, SchemaName, Worker};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
-use tokio_postgres::Client;
 
 use super::effects::{EffectLog, Run};
 use super::place::{connect, private_dsn};
@@ -45,8 +45,8 @@ pub(super) async fn run(config: &Config) -> anyhow::Result<Exit> {
         None => (config.require_database()?, config.require_database()?),
     };
     let desk = Arc::new(Desk {
-        log: EffectLog::new(connect(config, &log, "effects").await?, &post.log_schema),
-        shop: Mutex::new(connect(config, &shop, "points").await?),
+        log: EffectLog::new(connect(&log, "effects").await?, &post.log_schema),
+        shop: Mutex::new(connect(&shop, "points").await?),
         shop_schema: post.shop_schema.clone(),
         worker: post.number,
     });
@@ -100,7 +100,7 @@ async fn told_to_stop() {
 struct Desk {
     log: EffectLog,
     /// One connection for the one kind of job that writes into the shop's database.
-    shop: Mutex<Client>,
+    shop: Mutex<Session>,
     shop_schema: String,
     worker: i32,
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::model::SchemaName;
 use crate::store::statement::Statement;
 
@@ -43,6 +43,23 @@ impl Db {
         let types = statement.types();
         let typed: Vec<(&(dyn ToSql + Sync), Type)> = params.iter().copied().zip(types).collect();
         self.raw(&statement.text(&self.schema), &typed, patience).await
+    }
+
+    /// The same for a person who waits: the deadline holds for connecting, too.
+    pub(crate) async fn rows_once(
+        &self,
+        statement: &Statement,
+        params: &[&(dyn ToSql + Sync)],
+        patience: Duration,
+    ) -> Result<Vec<Row>> {
+        let answer = self.rows_within(statement, params, patience);
+        tokio::time::timeout(2 * patience, answer).await.unwrap_or_else(|_| {
+            Err(Error::new(
+                Kind::Unavailable,
+                format!("no connection to the database within {:?}", 2 * patience),
+            )
+            .with_hint("Check that the server runs and accepts connections."))
+        })
     }
 
     /// Sends a statement that is not a call.

@@ -144,6 +144,11 @@ impl Conn {
         &self.client
     }
 
+    /// The same for a transaction, which the driver lets one borrow have at a time.
+    pub(crate) fn client_mut(&mut self) -> &mut Client {
+        &mut self.client
+    }
+
     /// The server process of the session.
     pub(crate) fn pid(&self) -> i32 {
         self.session.backend_pid

@@ -103,7 +103,8 @@ impl Runner {
         let why = tokio::select! {
             status = group.wait() => return (status, None),
             () = tokio::time::sleep(limit) => Ended::TimedOut,
-            () = self.now.cancelled() => Ended::Stopped,
+            // Also at a second signal: ending the command before the library has said why would look like a
+            // failure of its own.
             stop = cx.cancelled() => match stop {
                 Stop::TimedOut => Ended::TimedOut,
                 _ => Ended::Stopped,
