@@ -8,7 +8,7 @@ declare
 begin
   execute 'revoke all on all functions in schema ' || s || ' from public';
   execute 'revoke all on all tables in schema ' || s || ' from public';
-  execute 'alter default privileges in schema ' || s || ' revoke execute on functions from public';
+  execute 'revoke all on type job_status, end_status from public';
   if current_setting('outhaul.roles') <> 'on' then
     return;
   end if;
@@ -22,6 +22,7 @@ begin
       from pg_proc p
       join (values
         ('enqueue', 'producer'), ('enqueue_many', 'producer'), ('cancel', 'producer'),
+        ('uuid7', 'producer'),  -- the default of jobs.id
         ('claim', 'worker'), ('next_due', 'worker'), ('floors', 'worker'), ('publish_floors', 'worker'),
         ('complete', 'worker'), ('complete_in', 'worker'), ('fail', 'worker'), ('snooze', 'worker'),
         ('renew', 'worker'), ('expired', 'worker'), ('take_sweep', 'worker'),

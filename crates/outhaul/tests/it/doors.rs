@@ -102,8 +102,7 @@ impl Offer {
             $10::bigint * interval '1 ms', $11::text))[1]";
         let by_insert = "insert into outhaul.jobs (id, queue, job_type, payload, idempotency_key, organization_id, priority, \
             run_at, max_attempts, timeout, traceparent) values ($1, $2::text, $3::text, $4::text::jsonb, $5::text, $6, \
-            $7::int::smallint, $8::text::timestamptz, $9::int::smallint, $10::bigint * interval '1 ms', $11::text) \
-            returning id";
+            $7::int::smallint, $8::text::timestamptz, $9::int::smallint, $10::bigint * interval '1 ms', $11::text)";
         let sql = match door {
             Door::Library => return Ok(enqueue(client, &self.job()).await?.id().0),
             Door::LibraryMany => return Ok(enqueue_many(client, &[self.job()]).await?[0].id().0),
@@ -111,8 +110,8 @@ impl Offer {
             Door::FunctionMany => by_function_many,
             Door::Insert => by_insert,
         };
-        let row = client
-            .query_one(
+        let rows = client
+            .query(
                 sql,
                 &[
                     &self.id,
@@ -129,7 +128,8 @@ impl Offer {
                 ],
             )
             .await?;
-        Ok(row.get(0))
+        // A plain INSERT tells nothing; with RETURNING it would need a right to read.
+        Ok(rows.first().map_or(self.id, |row| row.get(0)))
     }
 }
 

@@ -7,13 +7,14 @@ mod support;
 
 mod adapters;
 mod claims;
+mod crash;
 mod enqueue;
+mod fencing;
 mod flow;
 mod input;
 mod keys;
 mod leases;
+mod roles;
 mod settling;
-mod crash;
-mod fencing;
 mod shutdown;
 mod verdicts;

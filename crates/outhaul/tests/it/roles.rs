@@ -1,0 +1,516 @@
+//! Who may do what, from the catalogue; and functions with the owner's rights that nobody can lead astray.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use outhaul::{
+    Dsn, Error, Failure, JobFilter, NewJob, Observer, Operator, Producer, SchemaName, Worker, enqueue,
+};
+use tokio_postgres::Client;
+
+use crate::doors::{Door, Offer};
+use crate::support::{Db, Running, connect, quick};
+
+const ROLES: [&str; 4] = ["producer", "worker", "observer", "operator"];
+
+/// Every function of the schema with the roles that may call it. One without a line here fails the test.
+const FUNCTIONS: &[(&str, &[&str])] = &[
+    ("enqueue", &["producer"]),
+    ("enqueue_many", &["producer"]),
+    ("cancel", &["producer"]),
+    // The default of jobs.id, which a plain INSERT without an id evaluates.
+    ("uuid7", &["producer"]),
+    ("claim", &["worker"]),
+    ("next_due", &["worker"]),
+    ("floors", &["worker"]),
+    ("publish_floors", &["worker"]),
+    ("complete", &["worker"]),
+    ("complete_in", &["worker"]),
+    ("fail", &["worker"]),
+    ("snooze", &["worker"]),
+    ("renew", &["worker"]),
+    ("expired", &["worker"]),
+    ("take_sweep", &["worker"]),
+    ("worker_beat", &["worker"]),
+    ("worker_gone", &["worker"]),
+    ("remove_expired", &["worker"]),
+    ("upkeep_due", &["worker"]),
+    ("upkeep_report", &["worker"]),
+    ("partitions", &["worker"]),
+    ("schema_state", &ROLES),
+    ("show_queues", &["worker", "observer"]),
+    ("show_notifications", &["worker", "observer"]),
+    ("show_jobs", &["observer"]),
+    ("show_job", &["observer"]),
+    ("show_attempts", &["observer"]),
+    ("show_workers", &["observer"]),
+    ("show_upkeep", &["observer"]),
+    ("show_audit", &["observer"]),
+    ("audit_verify", &["observer"]),
+    ("show_payload", &["operator"]),
+    ("operator_cancel", &["operator"]),
+    ("operator_retry", &["operator"]),
+    ("operator_pause", &["operator"]),
+    ("operator_history", &["operator"]),
+    // Parts of the others, called with the owner's rights only.
+    ("audit_append", &[]),
+    ("audit_hash", &[]),
+    ("job_insert", &[]),
+    ("lanes", &[]),
+    ("setting_seconds", &[]),
+    ("take_key", &[]),
+    ("valid", &[]),
+    ("wake", &[]),
+];
+
+/// What a producer may write in a plain INSERT: nothing of the lease, nothing of the status.
+const INSERTABLE: [&str; 11] = [
+    "id",
+    "organization_id",
+    "queue",
+    "job_type",
+    "payload",
+    "idempotency_key",
+    "priority",
+    "run_at",
+    "max_attempts",
+    "timeout",
+    "traceparent",
+];
+
+async fn strings(client: &Client, sql: &str) -> Vec<String> {
+    client
+        .query(sql, &[])
+        .await
+        .unwrap_or_else(|error| panic!("{sql}: {error:?}"))
+        .iter()
+        .map(|row| row.get(0))
+        .collect()
+}
+
+/// Every right that somebody has and should not, or should and has not, on the functions.
+async fn wrong_on_functions(client: &Client) -> Vec<String> {
+    let expected: BTreeMap<&str, &[&str]> = FUNCTIONS.iter().copied().collect();
+    let sql = "select p.proname, array_agg(r.name order by r.name) filter (where has_function_privilege(r.role, p.oid, 'execute')) \
+        from pg_proc p cross join (values ('producer', 'outhaul_producer'), ('worker', 'outhaul_worker'), ('observer', 'outhaul_observer'), \
+        ('operator', 'outhaul_operator'), ('public', 'public')) r(name, role) \
+        where p.pronamespace = 'outhaul'::regnamespace group by p.oid, p.proname";
+    let mut wrong = Vec::new();
+    let mut seen = BTreeSet::new();
+    for row in client.query(sql, &[]).await.unwrap() {
+        let (name, have): (&str, Option<Vec<&str>>) = (row.get(0), row.get(1));
+        let have: BTreeSet<&str> = have.unwrap_or_default().into_iter().collect();
+        seen.insert(name.to_owned());
+        match expected.get(name) {
+            None => {
+                wrong.push(format!("{name} has no line in the table of rights; it may be called by {have:?}"))
+            }
+            Some(roles) if roles.iter().copied().collect::<BTreeSet<_>>() != have => {
+                wrong.push(format!("{name} may be called by {have:?}"));
+            }
+            Some(_) => {}
+        }
+    }
+    wrong.extend(expected.keys().filter(|name| !seen.contains(**name)).map(|name| format!("{name} is gone")));
+    wrong
+}
+
+/// Likewise on tables, views, sequences and their columns, on types, and on the schema itself.
+async fn rights_on_relations(client: &Client) -> BTreeSet<String> {
+    let roles = "(values ('outhaul_producer'), ('outhaul_worker'), ('outhaul_observer'), ('outhaul_operator'), ('public')) r(role)";
+    let tables = format!(
+        "select distinct r.role || ' ' || p.word || ' ' || c.relname from pg_class c cross join {roles} \
+         cross join (values ('select'), ('insert'), ('update'), ('delete'), ('truncate'), ('references'), ('trigger')) p(word) \
+         where c.relnamespace = 'outhaul'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'f') and has_table_privilege(r.role, c.oid, p.word)"
+    );
+    let columns = format!(
+        "select r.role || ' ' || p.word || ' ' || c.relname || '.' || a.attname from pg_class c \
+         join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped cross join {roles} \
+         cross join (values ('select'), ('insert'), ('update'), ('references')) p(word) \
+         where c.relnamespace = 'outhaul'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'f') \
+           and has_column_privilege(r.role, c.oid, a.attnum, p.word) and not has_table_privilege(r.role, c.oid, p.word)"
+    );
+    let sequences = format!(
+        "select r.role || ' ' || p.word || ' ' || c.relname from pg_class c cross join {roles} \
+         cross join (values ('usage'), ('select'), ('update')) p(word) \
+         where c.relnamespace = 'outhaul'::regnamespace and c.relkind = 'S' and has_sequence_privilege(r.role, c.oid, p.word)"
+    );
+    let types = format!(
+        "select r.role || ' usage ' || t.typname from pg_type t cross join {roles} \
+         where t.typnamespace = 'outhaul'::regnamespace and t.typtype in ('e', 'd') and has_type_privilege(r.role, t.oid, 'usage')"
+    );
+    let schema = format!(
+        "select r.role || ' ' || p.word || ' schema' from {roles} cross join (values ('usage'), ('create')) p(word) \
+         where has_schema_privilege(r.role, 'outhaul', p.word)"
+    );
+    let mut rights = BTreeSet::new();
+    for sql in [tables, columns, sequences, types, schema] {
+        rights.extend(strings(client, &sql).await);
+    }
+    rights
+}
+
+fn expected_on_relations() -> BTreeSet<String> {
+    let mut rights: BTreeSet<String> =
+        ROLES.iter().map(|role| format!("outhaul_{role} usage schema")).collect();
+    rights.extend(INSERTABLE.iter().map(|column| format!("outhaul_producer insert jobs.{column}")));
+    rights.insert("outhaul_operator select all_jobs".into());
+    for role in ["producer", "operator"] {
+        for name in ["job_status", "end_status"] {
+            rights.insert(format!("outhaul_{role} usage {name}"));
+        }
+    }
+    rights
+}
+
+#[tokio::test]
+async fn every_role_may_do_what_the_table_says_and_nothing_else() {
+    let db = Db::new().await;
+    assert_eq!(wrong_on_functions(&db.client).await, Vec::<String>::new());
+    assert_eq!(rights_on_relations(&db.client).await, expected_on_relations());
+}
+
+#[tokio::test]
+async fn a_new_object_without_a_line_fails() {
+    let db = Db::new().await;
+    db.client
+        .batch_execute(
+            "set role outhaul_owner; create function outhaul.backdoor() returns int language sql as 'select 1'; \
+             create table outhaul.open (n int); grant select on outhaul.open to public; create sequence outhaul.numbers; \
+             grant usage on sequence outhaul.numbers to outhaul_worker; grant update (payload) on outhaul.jobs to outhaul_worker; reset role",
+        )
+        .await
+        .unwrap();
+    let wrong = wrong_on_functions(&db.client).await;
+    assert_eq!(wrong.len(), 1);
+    assert!(wrong[0].starts_with("backdoor has no line") && wrong[0].contains("public"), "{wrong:?}");
+    let rights = rights_on_relations(&db.client).await;
+    let more: Vec<_> = rights.difference(&expected_on_relations()).cloned().collect();
+    for right in ["public select open", "outhaul_worker usage numbers", "outhaul_worker update jobs.payload"]
+    {
+        assert!(more.iter().any(|more| more == right), "{right}: {more:?}");
+    }
+}
+
+#[tokio::test]
+async fn everything_belongs_to_an_owner_who_cannot_log_in() {
+    let db = Db::new().await;
+    let owner = "select rolcanlogin or rolsuper or rolcreaterole or rolcreatedb or rolbypassrls or rolreplication from pg_roles where rolname = 'outhaul_owner'";
+    assert!(!db.client.query_one(owner, &[]).await.unwrap().get::<_, bool>(0));
+    let strangers = "select relname::text from pg_class where relnamespace = 'outhaul'::regnamespace and relowner <> 'outhaul_owner'::regrole \
+        union all select proname::text from pg_proc where pronamespace = 'outhaul'::regnamespace and proowner <> 'outhaul_owner'::regrole \
+        union all select typname::text from pg_type where typnamespace = 'outhaul'::regnamespace and typowner <> 'outhaul_owner'::regrole \
+        union all select nspname::text from pg_namespace where nspname = 'outhaul' and nspowner <> 'outhaul_owner'::regrole";
+    assert_eq!(strings(&db.client, strangers).await, Vec::<String>::new());
+    let login = "select rolname::text from pg_roles where rolname ~ '^outhaul_(owner|producer|worker|observer|operator)$' and rolcanlogin";
+    assert_eq!(strings(&db.client, login).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn every_function_with_the_owners_rights_pins_its_search_path() {
+    let db = Db::new().await;
+    let definer =
+        "select proname::text from pg_proc where pronamespace = 'outhaul'::regnamespace and prosecdef";
+    assert!(strings(&db.client, definer).await.len() > 30);
+    let loose = format!(
+        "{definer} and not coalesce(proconfig, '{{}}') @> '{{\"search_path=outhaul, pg_catalog, pg_temp\"}}'"
+    );
+    assert_eq!(strings(&db.client, &loose).await, Vec::<String>::new());
+    // What a role may call has the owner's rights, but for the default of a column.
+    for (name, roles) in FUNCTIONS {
+        let sql = "select bool_and(prosecdef) from pg_proc where pronamespace = 'outhaul'::regnamespace and proname = $1";
+        let definer: bool = db.client.query_one(sql, &[name]).await.unwrap().get(0);
+        assert!(definer || roles.is_empty() || *name == "uuid7", "{name}");
+    }
+}
+
+/// A role that can log in and is a member of one of ours, or of none. Roles belong to the cluster, so there is one
+/// set for all tests.
+async fn login(db: &Db, member_of: Option<&str>) -> String {
+    let name = format!("outhaul_test_{}", member_of.unwrap_or("nobody"));
+    let grant = member_of.map(|role| format!("grant outhaul_{role} to {name};")).unwrap_or_default();
+    let sql = format!(
+        "do $$ begin create role {name} login; exception when duplicate_object or unique_violation then null; end $$; \
+         select pg_advisory_lock(4711); {grant} select pg_advisory_unlock(4711)"
+    );
+    db.client.batch_execute(&sql).await.unwrap();
+    let url = db.url();
+    let (place, _) = url.rsplit_once("user=").expect("a URL of the test server names its user");
+    format!("{place}user={name}")
+}
+
+fn dsn(url: &str) -> Dsn {
+    url.parse().unwrap()
+}
+
+async fn refused(client: &Client, sql: &str) {
+    let error = Error::from(client.execute(sql, &[]).await.expect_err(sql));
+    assert!(error.is_refused(), "{sql}: {error:?}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("outhaul_producer")), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_producer_enqueues_and_cancels_and_sees_nothing() {
+    let db = Db::new().await;
+    let mut client = connect(&login(&db, Some("producer")).await).await;
+    for door in Door::ALL {
+        let offer = Offer {
+            organization: Some(uuid::Uuid::now_v7()),
+            timeout: Some(5),
+            ..Offer::keyed(&format!("{door:?}"))
+        };
+        assert_eq!(
+            offer.at(door, &mut client).await.unwrap_or_else(|error| panic!("{door:?}: {error:?}")),
+            offer.id
+        );
+    }
+    let job = enqueue(&mut client, &NewJob::raw("q", "t", "1")).await.unwrap().id();
+    assert_eq!(Producer::default().cancel(&mut client, job).await.unwrap(), outhaul::Cancelled::Cancelled);
+    client
+        .execute("insert into outhaul.jobs (queue, job_type) values ('q', 't')", &[])
+        .await
+        .expect("defaults and all");
+    let bad = client
+        .execute("insert into outhaul.jobs (queue, job_type, priority) values ('q', 't', 11)", &[])
+        .await;
+    assert_eq!(Error::from(bad.unwrap_err()).field(), Some("priority"), "the trigger checks");
+    let columns = "select a.attname::text from pg_attribute a where attrelid = 'outhaul.jobs'::regclass and attnum > 0 and not attisdropped";
+    for column in strings(&db.client, columns).await {
+        if !INSERTABLE.contains(&&*column) {
+            refused(
+                &client,
+                &format!("insert into outhaul.jobs (queue, job_type, {column}) values ('q', 't', default)"),
+            )
+            .await;
+        }
+    }
+    for sql in [
+        "select from outhaul.jobs",
+        "select id from outhaul.jobs",
+        "update outhaul.jobs set priority = 1",
+        "delete from outhaul.jobs",
+        "truncate outhaul.jobs",
+        "insert into outhaul.jobs (queue, job_type) values ('q', 't') returning id",
+        "select from outhaul.all_jobs",
+        "select from outhaul.job_keys",
+        "insert into outhaul.job_keys (scope, kind, key, job_id, digest) values (gen_random_uuid(), 'a', 'b', gen_random_uuid(), 1)",
+        "select outhaul.claim('q', 1, gen_random_uuid(), '60 s')",
+        "select outhaul.show_jobs()",
+        "select outhaul.operator_pause('q', true)",
+        "select outhaul.take_key(gen_random_uuid(), null, 'a', 'b', 'c')",
+        "select outhaul.audit_append('a', 'b', '{}', null)",
+        "select nextval('outhaul.wake_gate')",
+        "create table outhaul.mine ()",
+        "select from outhaul.schema_migrations",
+    ] {
+        refused(&client, sql).await;
+    }
+}
+
+#[tokio::test]
+async fn whoever_has_no_role_can_do_nothing() {
+    let db = Db::new().await;
+    let url = login(&db, None).await;
+    let mut client = connect(&url).await;
+    for door in Door::ALL {
+        let error = Offer::default().at(door, &mut client).await.unwrap_err();
+        assert!(error.is_refused(), "{door:?}: {error:?}");
+    }
+    for (name, _) in FUNCTIONS {
+        let sql = "select p.oid::regprocedure::text, pronargs from pg_proc p where pronamespace = 'outhaul'::regnamespace and proname = $1";
+        let row = db.client.query_one(sql, &[name]).await.unwrap();
+        let nulls = vec!["null"; row.get::<_, i16>(1) as usize].join(", ");
+        refused(&client, &format!("select outhaul.{name}({nulls})")).await;
+    }
+    assert!(
+        Observer::connect(&dsn(&url), &SchemaName::default()).await.is_err_and(|error| error.is_refused())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_an_observer_and_an_operator_need_no_more_than_their_role() {
+    let mut db = Db::new().await;
+    let job = Offer::of_payload("{\"secret\": 1}");
+    job.at(Door::Library, &mut db.client).await.unwrap();
+    let worker = Worker::builder(dsn(&login(&db, Some("worker")).await)).options(quick());
+    let worker =
+        Running::start(worker.handle_raw("ticks", "test.tick", |_| async { Err(Failure::permanent("no")) }))
+            .await;
+    db.until("a dead letter", "select count(*) = 1 from outhaul.jobs_dead").await;
+    db.until("a registration", "select count(*) = 1 from outhaul.workers").await;
+
+    let operator = login(&db, Some("operator")).await;
+    let (operator, owner) =
+        (Operator::connect(&dsn(&operator), &SchemaName::default()).await.unwrap(), operator);
+    assert_eq!(
+        operator.retry(outhaul::JobId(job.id), Some("try")).await.unwrap(),
+        outhaul::Retried::Replayed
+    );
+    assert!(operator.pause("ticks", None).await.unwrap() && operator.resume("ticks", None).await.unwrap());
+    operator.history("ticks", "payload").await.unwrap();
+    db.until("a dead letter again", "select count(*) = 1 from outhaul.jobs_dead").await;
+    worker.stop().await;
+    let looking = Observer::connect(&dsn(&owner), &SchemaName::default()).await.unwrap();
+    assert_eq!(looking.payload(outhaul::JobId(job.id)).await.unwrap().as_deref(), Some("{\"secret\": 1}"));
+
+    let observer =
+        Observer::connect(&dsn(&login(&db, Some("observer")).await), &SchemaName::default()).await.unwrap();
+    assert_eq!(observer.queues().await.unwrap().len(), 1);
+    assert_eq!(observer.jobs(&JobFilter::default()).await.unwrap().len(), 1);
+    assert_eq!(observer.job(outhaul::JobId(job.id)).await.unwrap().unwrap().attempt_history.len(), 2);
+    assert_eq!(observer.audit(None, 10).await.unwrap().len(), 4);
+    assert_eq!(
+        observer.audit(None, 1).await.unwrap()[0].actor,
+        "outhaul_test_operator",
+        "the login and not the owner"
+    );
+    assert!(observer.verify_audit().await.unwrap().is_empty());
+    assert!(observer.workers().await.is_ok() && observer.upkeep().await.is_ok());
+    observer.notification_queue_usage().await.unwrap();
+    assert!(
+        observer.payload(outhaul::JobId(job.id)).await.unwrap_err().is_refused(),
+        "payloads are the operator's"
+    );
+    let words = format!("{:?}", observer.job(outhaul::JobId(job.id)).await.unwrap());
+    assert!(!words.contains("secret"), "{words}");
+}
+
+/// Objects with the names of ours, in a temporary schema and in one of the caller's own, before ours in the path.
+/// Each ends the statement that touches it.
+async fn shadows(client: &Client, role: &str) {
+    client.batch_execute(&format!("create schema evil_{role}")).await.unwrap();
+    let tables = strings(client, "select relname::text from pg_class where relnamespace = 'outhaul'::regnamespace and relkind in ('r', 'p', 'v') and relname !~ '_(first|tail|[0-9]{8})$'").await;
+    for schema in ["pg_temp".to_owned(), format!("evil_{role}")] {
+        for table in &tables {
+            client
+                .batch_execute(&format!(
+                    "create view {schema}.{table} as select 1 / (random() * 0)::int as shadow"
+                ))
+                .await
+                .unwrap();
+        }
+        for (name, arguments) in [
+            ("valid", "text, text, integer, text, integer, integer, timestamptz, interval, text, uuid"),
+            ("take_key", "uuid, uuid, text, text, text"),
+            ("wake", "timestamptz"),
+            ("lanes", "text"),
+            ("setting_seconds", "text"),
+            ("audit_append", "text, text, jsonb, text"),
+            ("audit_hash", "bytea, bigint, timestamptz, text, text, text, jsonb, text"),
+            ("complete", "uuid[], uuid[], integer[], text"),
+            ("fail", "uuid[], uuid[], integer[], text[], bigint[], text[], text[], text[], boolean"),
+            ("cancel", "uuid, text"),
+            (
+                "enqueue",
+                "text, text, jsonb, uuid, text, uuid, integer, timestamptz, integer, interval, text, boolean",
+            ),
+            ("uuid7", ""),
+            ("clock_timestamp", ""),
+            ("statement_timestamp", ""),
+            ("gen_random_uuid", ""),
+            ("octet_length", "text"),
+            ("hashtextextended", "text, bigint"),
+            ("pg_notify", "text, text"),
+            ("date_part", "text, timestamptz"),
+            ("date_part", "text, interval"),
+            ("set_bit", "bytea, integer, integer"),
+            ("encode", "bytea, text"),
+            ("int8send", "bigint"),
+            ("sha256", "bytea"),
+        ] {
+            let body = "begin raise exception 'a shadow was used' using errcode = 'SH001'; end";
+            let sql = format!(
+                "create function {schema}.{name}({arguments}) returns integer language plpgsql as '{}'",
+                body.replace('\'', "''")
+            );
+            client.batch_execute(&sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+        }
+        for (name, left, right) in [
+            ("*", "float8", "integer"),
+            ("=", "uuid", "uuid"),
+            ("=", "text", "text"),
+            ("<", "timestamptz", "timestamptz"),
+            ("-", "timestamptz", "timestamptz"),
+            ("||", "text", "text"),
+        ] {
+            let sql = format!(
+                "create or replace function {schema}.shadow_op({left}, {right}) returns boolean language plpgsql as 'begin raise exception ''a shadow was used''; end'; \
+                 create operator {schema}.{name} (leftarg = {left}, rightarg = {right}, function = {schema}.shadow_op)"
+            );
+            client.batch_execute(&sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+        }
+    }
+    client
+        .batch_execute(&format!("set search_path = pg_temp, evil_{role}, outhaul, pg_catalog"))
+        .await
+        .unwrap();
+    let used = client.execute("select clock_timestamp()", &[]).await.unwrap_err();
+    assert_eq!(used.code().unwrap().code(), "SH001", "the shadows are in force for the caller itself");
+}
+
+#[tokio::test]
+async fn shadow_objects_are_never_used_by_any_function() {
+    let db = Db::new().await;
+    let name = db.database.name();
+    let id = "'01a22d96-f667-741b-9170-ea2010b260f0'::uuid";
+    let token = "'00000000-0000-0000-0000-000000000000'::uuid";
+    let calls: [(&str, Vec<String>); 4] = [
+        ("producer", vec![
+            format!("outhaul.enqueue('q', 't', '1', {id}, 'k')"),
+            "outhaul.enqueue('q', 't', '1', idempotency_key => 'k')".into(),
+            "outhaul.enqueue_many('q', 't', '{1,2}', array['01a22d96-f667-741b-9170-ea2010b260f1', '01a22d96-f667-741b-9170-ea2010b260f2']::uuid[], '{a,b}')".into(),
+            "outhaul.enqueue_many('q', 't', '{1}', array['01a22d96-f667-741b-9170-ea2010b260f3']::uuid[])".into(),
+            "outhaul.cancel('01a22d96-f667-741b-9170-ea2010b260f3')".into(),
+            "outhaul.schema_state()".into(),
+        ]),
+        ("worker", vec![
+            "outhaul.floors('q')".into(), "outhaul.next_due('q')".into(),
+            format!("outhaul.claim('q', 2, {id}, '60 s')"),
+            "outhaul.publish_floors('q', '{0}', '{0}', '{null}', '{5}')".into(),
+            format!("outhaul.renew(array[{id}], array[{token}], '60 s')"), "outhaul.expired('q', 5)".into(), "outhaul.take_sweep('q', '1 s')".into(),
+            format!("outhaul.complete(array[{id}], array[{token}], '{{1}}')"),
+            format!("outhaul.fail(array[{id}], array[{token}], '{{1}}', '{{retry}}', '{{0}}', '{{a}}', '{{b}}', '{{c}}')"),
+            format!("outhaul.snooze({id}, {token}, 1, '1 s')"), format!("outhaul.complete_in({id}, {token}, 1)"),
+            format!("outhaul.worker_beat({id}, 'h', 1, 'v', 1, '{{\"q\": 1}}', 1, 's', 0, false)"), format!("outhaul.worker_gone({id})"),
+            "outhaul.remove_expired(10)".into(), "outhaul.upkeep_due('a', '1 s')".into(), "outhaul.upkeep_report('a', 1, '{}', null)".into(),
+            "outhaul.partitions()".into(), "outhaul.show_queues()".into(), "outhaul.show_notifications()".into(),
+        ]),
+        ("observer", vec![
+            "outhaul.show_queues()".into(), "outhaul.show_jobs()".into(), format!("outhaul.show_job({id})"), format!("outhaul.show_attempts({id})"),
+            "outhaul.show_workers()".into(), "outhaul.show_upkeep()".into(), "outhaul.show_audit()".into(), "outhaul.audit_verify()".into(),
+        ]),
+        ("operator", vec![
+            format!("outhaul.show_payload({id})"), "outhaul.operator_pause('q', true, 'r')".into(), "outhaul.operator_pause('q', false)".into(),
+            "outhaul.operator_history('q', 'row')".into(), format!("outhaul.operator_retry({id})"), format!("outhaul.operator_cancel({id})"),
+        ]),
+    ];
+    let mut called = BTreeSet::new();
+    for (role, calls) in calls {
+        let url = login(&db, Some(role)).await;
+        let grant = format!("grant create, temporary on database \"{name}\" to outhaul_test_{role}");
+        db.client.batch_execute(&grant).await.unwrap();
+        let client = connect(&url).await;
+        shadows(&client, role).await;
+        for call in calls {
+            called.insert(call[8..call.find('(').unwrap()].to_owned());
+            let result = client.query(&format!("select * from {call}"), &[]).await;
+            match result {
+                Err(error) if call.contains("complete_in") => {
+                    assert_eq!(error.code().unwrap().code(), "OH003", "{error:?}")
+                }
+                result => drop(result.unwrap_or_else(|error| panic!("{role}: {call}: {error:?}"))),
+            }
+        }
+        if role == "producer" {
+            for key in ["null", "'insert'"] {
+                let insert = format!(
+                    "insert into outhaul.jobs (queue, job_type, payload, idempotency_key) values ('q', 't', '1', {key})"
+                );
+                client.execute(&insert, &[]).await.unwrap_or_else(|error| panic!("{insert}: {error:?}"));
+            }
+        }
+    }
+    let of_roles = |(name, roles): &&(&str, &[&str])| !roles.is_empty() && *name != "uuid7";
+    let callable: BTreeSet<String> =
+        FUNCTIONS.iter().filter(of_roles).map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(called, callable, "every function that a role may call");
+}
