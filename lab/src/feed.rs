@@ -14,7 +14,9 @@ use tokio_postgres::{Client, Statement};
 use uuid::Uuid;
 
 use crate::db;
+use crate::library::LibraryFeed;
 use crate::reference::{Column, Design, Style};
+use crate::worker::Kind;
 
 /// The number in a payload of ours, or 0 in any other.
 pub(crate) fn number_of(payload: &str) -> u64 {
@@ -35,14 +37,12 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// `padding`: bytes added to each payload. They do not compress, as no real payload does as well as a repeated letter.
+    /// `padding`: bytes added to each payload.
     pub(crate) async fn connect(url: &str, design: &Design, style: Style, padding: usize) -> Result<Self> {
         let client = db::connect(url).await?;
         let (one, many) = design.inserts(style)?;
         let (one, many) = (client.prepare(one).await?, client.prepare(many).await?);
-        let mut random = fastrand::Rng::with_seed(7);
-        let padding = (0..padding).map(|_| random.alphanumeric()).collect();
-        Ok(Self { client, one, many, columns: design.columns, padding })
+        Ok(Self { client, one, many, columns: design.columns, padding: incompressible(padding) })
     }
 
     /// Inserts job number `number`.
@@ -139,6 +139,12 @@ impl Feed {
     }
 }
 
+/// Text that does not compress, as no real payload does as well as a repeated letter.
+pub(crate) fn incompressible(bytes: usize) -> String {
+    let mut random = fastrand::Rng::with_seed(7);
+    (0..bytes).map(|_| random.alphanumeric()).collect()
+}
+
 /// What a [`Crowd`] does.
 pub(crate) struct Load {
     pub(crate) style: Style,
@@ -161,7 +167,12 @@ impl Crowd {
         let inserted = Arc::new(AtomicU64::new(0));
         let mut feeds = Vec::new();
         for _ in 0..load.clients {
-            feeds.push(Feed::connect(url, design, load.style, load.padding).await?);
+            feeds.push(match design.worker {
+                Kind::Outhaul => {
+                    Inserter::Library(LibraryFeed::connect(url, load.style, load.padding).await?)
+                }
+                _ => Inserter::Statements(Feed::connect(url, design, load.style, load.padding).await?),
+            });
         }
         let mut crowd = Self { inserted, clients: JoinSet::new() };
         for feed in feeds {
@@ -179,11 +190,20 @@ impl Crowd {
     }
 }
 
-async fn insert_for_ever(feed: Feed, size: u64, inserted: Arc<AtomicU64>) -> Result<Infallible> {
+/// A client of a crowd.
+enum Inserter {
+    Statements(Feed),
+    Library(LibraryFeed),
+}
+
+async fn insert_for_ever(mut feed: Inserter, size: u64, inserted: Arc<AtomicU64>) -> Result<Infallible> {
     loop {
-        match size {
-            1 => feed.one(inserted.load(Ordering::Relaxed)).await?,
-            _ => feed.many(inserted.load(Ordering::Relaxed), size).await?,
+        let first = inserted.load(Ordering::Relaxed);
+        match (&mut feed, size) {
+            (Inserter::Statements(feed), 1) => feed.one(first).await?,
+            (Inserter::Statements(feed), _) => feed.many(first, size).await?,
+            (Inserter::Library(feed), 1) => feed.one(first).await?,
+            (Inserter::Library(feed), _) => feed.many(first, size).await?,
         }
         inserted.fetch_add(size, Ordering::Relaxed);
     }

@@ -10,7 +10,7 @@ use crate::report::Sample;
 pub(crate) const BULK: Cell = Cell {
     name: "bulk",
     about: "1,000 jobs a call on one connection; plain is one INSERT of the same rows into the thin table",
-    variants: &["plain", "functions", "functions keyed"],
+    variants: &["plain", "functions", "outhaul", "outhaul keyed"],
     most_rounds: usize::MAX,
     comparisons: &[
         Comparison {

@@ -21,8 +21,8 @@ const BACKLOG: u64 = 4_000;
 
 pub(crate) const CLOSED: Cell = Cell {
     name: "closed",
-    about: "enqueue, claim, handle and settle at once; batches of 100, one worker process",
-    variants: &["seed", "functions", "functions no-history", "plain"],
+    about: "enqueue, claim, handle and settle at once; batches of 100, one worker process (the library's chooses its claims itself)",
+    variants: &["seed", "functions", "functions no-history", "outhaul", "outhaul no-history", "plain"],
     most_rounds: usize::MAX,
     comparisons: &[
         Comparison {
@@ -77,7 +77,14 @@ impl Loop {
     pub(super) async fn start(arena: &Arena, design: &Design, pace: Option<u64>) -> Result<Self> {
         let paced = pace.is_some();
         let lanes = if paced { 1 } else { 3 };
-        let spec = Spec { kind: design.worker, url: arena.url.clone(), batch: BATCH, lanes, wake: false };
+        let spec = Spec {
+            kind: design.worker,
+            url: arena.url.clone(),
+            batch: BATCH,
+            lanes,
+            concurrency: None,
+            wake: false,
+        };
         let mut worker = Worker::start(&spec).await?;
         let feed = Feed::connect(&arena.url, design, Style::Silent, 0).await?;
         let settled = worker.settled();

@@ -11,8 +11,8 @@ use crate::report::Sample;
 
 pub(crate) const DRAIN: Cell = Cell {
     name: "drain",
-    about: "200,000 no-op jobs are drained by one worker process; claims of 1,000",
-    variants: &["plain", "functions", "functions no-history"],
+    about: "200,000 no-op jobs are drained by one worker process; references claim 1,000 at once",
+    variants: &["plain", "functions", "functions no-history", "outhaul", "outhaul no-history"],
     most_rounds: usize::MAX,
     comparisons: &[
         Comparison {

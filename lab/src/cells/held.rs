@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 pub(crate) const HELD: Cell = Cell {
     name: "held",
     about: "200,000 jobs are drained, clean and after 300,000 were churned under a held snapshot and xid",
-    variants: &["plain clean", "plain held"],
+    variants: &["plain clean", "plain held", "outhaul clean", "outhaul held"],
     most_rounds: usize::MAX,
     comparisons: &[
         Comparison {

@@ -13,7 +13,7 @@ use crate::report::{Metric, Sample};
 pub(crate) const HELD_FULL: Cell = Cell {
     name: "held-full",
     about: "closed loop at full rate, after 60 s of a held snapshot and xid against before",
-    variants: &["seed"],
+    variants: &["outhaul"],
     most_rounds: 3,
     comparisons: &[Comparison {
         what: "closed loop at full rate, held / before",
@@ -27,7 +27,7 @@ pub(crate) const HELD_FULL: Cell = Cell {
 pub(crate) const HELD_PACED: Cell = Cell {
     name: "held-paced",
     about: "the same at 5,000 jobs a second",
-    variants: &["seed"],
+    variants: &["outhaul"],
     most_rounds: 3,
     comparisons: &[
         Comparison {

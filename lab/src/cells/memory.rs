@@ -15,7 +15,7 @@ use crate::worker::{Spec, Worker};
 pub(crate) const MEMORY: Cell = Cell {
     name: "memory",
     about: "resident memory of a worker process with 100 concurrent no-op jobs over 1,000,000 jobs",
-    variants: &["plain"],
+    variants: &["plain", "outhaul"],
     most_rounds: 2,
     comparisons: &[
         Comparison {
@@ -37,7 +37,14 @@ pub(crate) const MEMORY: Cell = Cell {
 async fn measure(bench: &Bench, variant: &str) -> Result<Sample> {
     let design = design_of(variant)?;
     let arena = bench.ground.arena(design).await?;
-    let spec = Spec { kind: design.worker, url: arena.url.clone(), batch: 100, lanes: 1, wake: false };
+    let spec = Spec {
+        kind: design.worker,
+        url: arena.url.clone(),
+        batch: 100,
+        lanes: 1,
+        concurrency: Some(100),
+        wake: false,
+    };
     let mut worker = Worker::start(&spec).await?;
     worker.go(0).await?;
     let feed = Feed::connect(&arena.url, design, Style::Silent, 0).await?;

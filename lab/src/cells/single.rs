@@ -18,11 +18,11 @@ pub(crate) const SINGLE: Cell = Cell {
     variants: &[
         "plain 8",
         "functions 8",
-        "functions 8 silent",
-        "functions 8 keyed",
-        "plain 32",
-        "functions 32",
-        "functions 32 silent",
+        "outhaul 8",
+        "outhaul 8 silent",
+        "outhaul 8 keyed",
+        "outhaul 32",
+        "outhaul 32 silent",
     ],
     most_rounds: usize::MAX,
     comparisons: &[

@@ -16,7 +16,7 @@ use crate::worker::{Spec, Worker};
 pub(crate) const WAKE: Cell = Cell {
     name: "wake",
     about: "an idle worker is woken by one job every 10 ms or 25 ms; plain notifies in the inserting statement",
-    variants: &["plain 10ms", "plain 25ms"],
+    variants: &["plain 10ms", "plain 25ms", "outhaul 10ms", "outhaul 25ms"],
     most_rounds: usize::MAX,
     comparisons: &[
         Comparison {
@@ -51,7 +51,14 @@ async fn measure(bench: &Bench, variant: &str) -> Result<Sample> {
     let design = design_of(variant)?;
     let gap = Duration::from_millis(if variant.ends_with("10ms") { 10 } else { 25 });
     let arena = bench.ground.arena(design).await?;
-    let spec = Spec { kind: design.worker, url: arena.url.clone(), batch: 100, lanes: 1, wake: true };
+    let spec = Spec {
+        kind: design.worker,
+        url: arena.url.clone(),
+        batch: 100,
+        lanes: 1,
+        concurrency: None,
+        wake: true,
+    };
     let mut worker = Worker::start(&spec).await?;
     worker.go(0).await?;
     let feed = Feed::connect(&arena.url, design, Style::Notifying, 0).await?;

@@ -17,7 +17,7 @@ const LARGE: usize = 4_096;
 pub(crate) const WAL: Cell = Cell {
     name: "wal",
     about: "WAL and dead tuples over a job's life, enqueued singly by 8 clients, then drained; 4k: payloads of 4 KiB",
-    variants: &["plain", "seed", "functions", "functions no-history", "plain 4k", "seed 4k", "functions 4k"],
+    variants: &["plain", "seed", "outhaul", "outhaul no-history", "plain 4k", "outhaul 4k"],
     // Bytes and tuples are counted, not timed: they differ by a few in a thousand between rounds.
     most_rounds: 3,
     comparisons: &[

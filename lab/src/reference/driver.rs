@@ -46,7 +46,8 @@ pub(super) async fn run<V: Verbs>(spec: &Spec, channel: &str) -> Result<()> {
         (db::connect_for_work(&spec.url).await?, None)
     };
     let verbs = V::connect(claimer, db::connect_for_work(&spec.url).await?).await?;
-    serve(spec.wake, async |tally| {
+    let tally = Tally::new(spec.wake)?;
+    serve(&tally, async || {
         let lanes = (0..spec.lanes).map(|_| lane(&verbs, &tally, wake.as_ref(), i64::from(spec.batch)));
         try_join_all(lanes).await.map(drop)
     })

@@ -44,6 +44,12 @@ pub(crate) const FUNCTIONS: Design = Design {
 pub(crate) const FUNCTIONS_NO_HISTORY: Design =
     Design { name: "functions_no_history", schema: Schema::Outhaul { history: "none" }, ..FUNCTIONS };
 
+/// The same tables for the library: its worker, and producers in this process where a cell measures enqueues.
+pub(crate) const OUTHAUL: Design = Design { name: "outhaul", worker: Kind::Outhaul, ..FUNCTIONS };
+
+pub(crate) const OUTHAUL_NO_HISTORY: Design =
+    Design { name: "outhaul_no_history", worker: Kind::Outhaul, ..FUNCTIONS_NO_HISTORY };
+
 const CLAIM: &str = "
     /* outhaul:claim */
     select id, lease_token, claim_no, payload, run_at, history

@@ -9,7 +9,7 @@ pub(crate) mod seed;
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::feed::Feed;
 use crate::worker::{Kind, Spec};
@@ -84,6 +84,7 @@ pub(crate) async fn work(spec: &Spec) -> Result<()> {
             driver::run::<functions::FunctionsWorker>(spec, functions::FUNCTIONS.channel).await
         }
         Kind::Seed => driver::run::<seed::SeedWorker>(spec, seed::SEED.channel).await,
+        Kind::Outhaul => bail!("the library's worker is no reference"),
     }
 }
 
@@ -93,5 +94,6 @@ pub(crate) async fn time_claims(worker: Kind, url: &str, feed: &Feed, claims: u6
         Kind::Plain => driver::time_claims::<plain::PlainWorker>(url, feed, claims).await,
         Kind::Functions => driver::time_claims::<functions::FunctionsWorker>(url, feed, claims).await,
         Kind::Seed => driver::time_claims::<seed::SeedWorker>(url, feed, claims).await,
+        Kind::Outhaul => bail!("the library's worker claims when it likes"),
     }
 }

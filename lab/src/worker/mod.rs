@@ -3,12 +3,14 @@
 //! The two ends talk in lines of JSON: [`Order`] to the child's standard input, [`Word`] from its standard output. The
 //! child keeps its connections open until its input ends, so that the server's CPU time is read while its backends live.
 
+mod outhaul;
 mod parent;
 mod tally;
 
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use outhaul::{Noop, work as work_outhaul};
 pub(crate) use parent::Worker;
 pub(crate) use tally::{Tally, serve};
 
@@ -27,7 +29,10 @@ pub(crate) struct Spec {
     /// Batches in work at the same time.
     #[arg(long)]
     pub(crate) lanes: u32,
-    /// Wake on notifications and keep the time at which each job's handler starts.
+    /// Handlers that run at once, where the program has handlers; its own default without this.
+    #[arg(long)]
+    pub(crate) concurrency: Option<usize>,
+    /// Keep the time at which each job's handler starts; references wake on notifications only then, the library always.
     #[arg(long)]
     pub(crate) wake: bool,
 }
@@ -41,6 +46,8 @@ pub(crate) enum Kind {
     Seed,
     /// The minimal driver of our own SQL functions.
     Functions,
+    /// The worker of the library, as it comes: it chooses batches and lanes by itself.
+    Outhaul,
 }
 
 /// What the parent asks.

@@ -114,6 +114,7 @@ fn arguments(spec: &Spec) -> Vec<String> {
         Kind::Plain => "plain",
         Kind::Seed => "seed",
         Kind::Functions => "functions",
+        Kind::Outhaul => "outhaul",
     };
     let mut arguments: Vec<String> = [
         "worker",
@@ -127,6 +128,9 @@ fn arguments(spec: &Spec) -> Vec<String> {
     ]
     .map(String::from)
     .to_vec();
+    if let Some(concurrency) = spec.concurrency {
+        arguments.extend(["--concurrency".into(), concurrency.to_string()]);
+    }
     if spec.wake {
         arguments.push("--wake".into());
     }

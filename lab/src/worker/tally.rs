@@ -39,14 +39,14 @@ struct Interval {
 }
 
 impl Tally {
-    fn new(keep_starts: bool) -> Result<Self> {
-        Ok(Self {
+    pub(crate) fn new(keep_starts: bool) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self {
             settled: AtomicU64::new(0),
             target: AtomicU64::new(0),
             reached: Notify::new(),
             interval: Mutex::new(Interval::begin(0)?),
             keep_starts,
-        })
+        }))
     }
 
     /// A claim statement took so long.
@@ -116,14 +116,13 @@ impl Interval {
 /// Says that the worker is ready, calls `work` at the order to go, and answers until the parent closes the input.
 ///
 /// An error of `work` ends the process with that error.
-pub(crate) async fn serve(keep_starts: bool, work: impl AsyncFnOnce(Arc<Tally>) -> Result<()>) -> Result<()> {
-    let tally = Arc::new(Tally::new(keep_starts)?);
+pub(crate) async fn serve(tally: &Arc<Tally>, work: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
     let mut orders = hear();
     say(&Word::Ready);
     let Some(Order::Go { target }) = orders.recv().await else { return Ok(()) };
     tally.target.store(target, Ordering::Relaxed);
     tally.mark()?;
-    let mut work = std::pin::pin!(work(tally.clone()));
+    let mut work = std::pin::pin!(work());
     loop {
         tokio::select! {
             ended = &mut work => return ended,
