@@ -65,23 +65,36 @@ struct Package {
 pub(crate) fn check(root: &Path) -> Result<Problems, String> {
     let policy: Policy =
         toml::from_str(&read(&root.join("deny.toml"))?).map_err(|e| format!("deny.toml: {e}"))?;
-    let mut metadata = metadata(&policy.graph, root)?;
-    let used = used(&policy.graph, root)?;
-    metadata.packages.retain(|package| used.contains(&format!("{} v{}", package.name, package.version)));
-    Ok(judge(&policy, &metadata.packages))
+    let targets: Vec<&str> = policy.graph.targets.iter().map(String::as_str).collect();
+    let packages = packages(&targets, &[], root).or_else(|_| {
+        // Without a network there is only what the builds of this machine have fetched.
+        let packages = packages(&["host-tuple"], &["--offline"], root)?;
+        eprintln!(
+            "dependencies: checked for this platform only, the packages of the others cannot be fetched"
+        );
+        Ok::<_, String>(packages)
+    })?;
+    Ok(judge(&policy, &packages))
 }
 
-fn metadata(graph: &Graph, root: &Path) -> Result<Metadata, String> {
+/// Every package that some build for these targets takes in.
+fn packages(targets: &[&str], options: &[&str], root: &Path) -> Result<Vec<Package>, String> {
     let mut args = vec!["metadata", "--locked", "--format-version=1", "--all-features"];
-    graph.targets.iter().for_each(|target| args.extend(["--filter-platform", target]));
-    serde_json::from_slice(&output_of(&cargo(), &args, root)?).map_err(|e| format!("cargo metadata: {e}"))
+    targets.iter().for_each(|target| args.extend(["--filter-platform", target]));
+    args.extend(options);
+    let told = output_of(&cargo(), &args, root)?;
+    let metadata: Metadata = serde_json::from_slice(&told).map_err(|e| format!("cargo metadata: {e}"))?;
+    let used = used(targets, options, root)?;
+    let is_used = |package: &Package| used.contains(&format!("{} v{}", package.name, package.version));
+    Ok(metadata.packages.into_iter().filter(is_used).collect())
 }
 
-/// Names and versions that some build takes in: metadata also lists what only a feature that is off would.
-fn used(graph: &Graph, root: &Path) -> Result<BTreeSet<String>, String> {
+/// Names and versions as `name v1.2.3`: metadata also lists what only a feature that is off would bring.
+fn used(targets: &[&str], options: &[&str], root: &Path) -> Result<BTreeSet<String>, String> {
     let mut args = vec!["tree", "--locked", "--workspace", "--all-features", "--edges=normal,build,dev"];
     args.extend(["--prefix=none", "--format={p}"]);
-    graph.targets.iter().for_each(|target| args.extend(["--target", target]));
+    targets.iter().for_each(|target| args.extend(["--target", target]));
+    args.extend(options);
     let told = output_of(&cargo(), &args, root)?;
     let words = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
     Ok(String::from_utf8_lossy(&told).lines().map(words).collect())
