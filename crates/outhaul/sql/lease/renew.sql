@@ -21,7 +21,7 @@ begin
   end if;
   with l as materialized (
     select j.ctid as ct from unnest(renew.ids, renew.lease_tokens) u(i, k)
-      join jobs j on j.id = u.i and j.lease_token = u.k
+      join jobs j on j.id = u.i and j.lease_token = u.k and j.lease_until > '-infinity'
      order by j.id
        for no key update of j skip locked
   ), r as (
@@ -30,7 +30,7 @@ begin
   select array_agg(r.id) into renewed from r;
   if coalesce(cardinality(renewed), 0) < cardinality(renew.ids) then
     return query
-      select u.i, case when exists (select from jobs j where j.id = u.i and j.lease_token = u.k)
+      select u.i, case when exists (select from jobs j where j.id = u.i and j.lease_token = u.k and j.lease_until > '-infinity')
                        then 'locked' else 'lost' end
         from unnest(renew.ids, renew.lease_tokens) u(i, k)
        where u.i <> all (coalesce(renewed, '{}'));

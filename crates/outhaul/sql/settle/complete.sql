@@ -20,6 +20,7 @@ begin
   with d as (
     delete from jobs j using unnest(complete.ids, complete.lease_tokens) u(i, k)
      where j.id = u.i and j.lease_token = u.k
+       and j.lease_until > '-infinity'  -- a job that nobody holds has a token too: the nil UUID
     returning j.id, j.created_at, j.locked_at, j.organization_id, j.attempts, j.claim_no, j.max_attempts, j.priority,
               j.queue, j.job_type, j.idempotency_key, case when complete.history = 'payload' then j.payload end as payload
   ), f as (

@@ -35,7 +35,7 @@ begin
     select j.ctid as ct, j.id, j.attempts, j.claim_no, j.locked_at, j.locked_by, u.v, u.d, u.class, u.code, u.summary
       from unnest(fail.ids, fail.lease_tokens, fail.verdicts, fail.delays_ms, fail.classes, fail.codes, fail.summaries)
            u(i, k, v, d, class, code, summary)
-      join jobs j on j.id = u.i and j.lease_token = u.k
+      join jobs j on j.id = u.i and j.lease_token = u.k and j.lease_until > '-infinity'
      where not fail.expired_only or j.lease_until < statement_timestamp()
      order by j.id
        for no key update of j skip locked
@@ -82,7 +82,8 @@ begin
   end if;
   if coalesce(cardinality(settled), 0) < cardinality(fail.ids) then
     return query
-      select u.i, case when not fail.expired_only and exists (select from jobs j where j.id = u.i and j.lease_token = u.k)
+      select u.i, case when not fail.expired_only and exists (select from jobs j where j.id = u.i and j.lease_token = u.k
+                                                                 and j.lease_until > '-infinity')
                        then 'locked'
                        when exists (select from job_attempts a where a.job_id = u.i and a.claim_no = u.c)
                        then 'done' else 'lost' end

@@ -240,6 +240,7 @@ async fn attempt(held: &Arc<Held>, schema: &SchemaName, grace: &Grace) -> Ran {
             None
         }
         _ = held.stopping() => tokio::select! {
+            biased;
             result = &mut handler => Some(result),
             () = tokio::time::sleep(grace.time) => None,
             () = grace.over.cancelled() => None,

@@ -5,7 +5,9 @@
 //! lives while there is something to run, so a job costs no task of its own.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
@@ -199,7 +201,13 @@ impl Line {
 
     /// Runs jobs until the buffer is empty.
     async fn runner(self: Arc<Self>) {
-        while let Some(held) = self.next() {
+        let mut woke = false;
+        while let Some(held) = self.next(&mut woke) {
+            if std::mem::take(&mut woke) {
+                // A task that was woken from here may be kept for this very thread, and the handler may block
+                // it: claims and reports would wait for as long.
+                step_aside().await;
+            }
             let started = Instant::now();
             if held.attempts > 1 {
                 held.registered.metrics.repeats.increment(1);
@@ -225,12 +233,12 @@ impl Line {
                 state.moved = ended_at;
                 state.unsettled += 1;
             }
-            self.inbox.push(ended);
+            woke = self.inbox.push(ended);
         }
     }
 
     /// The next buffered job, or `None` after counting the runner out.
-    fn next(&self) -> Option<Arc<Held>> {
+    fn next(&self, woke: &mut bool) -> Option<Arc<Held>> {
         let mut state = self.lock();
         let next = state.buffer.pop_front();
         if next.is_none() {
@@ -241,6 +249,7 @@ impl Line {
         drop(state);
         if room {
             self.room.notify_one();
+            *woke = true;
         }
         next
     }
@@ -385,6 +394,20 @@ impl Rounds {
     fn lingering(&self) -> bool {
         self.woken.is_some_and(|at| is_lingering(at.elapsed()))
     }
+}
+
+/// Lets the other tasks of this thread go first. The runtime's own `yield_now` sets the task aside where no other
+/// thread can take it, so that it would wait behind whatever comes to run here meanwhile.
+async fn step_aside() {
+    let mut stepped = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut stepped, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 fn is_lingering(since_wake: Duration) -> bool {

@@ -142,7 +142,8 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    pub(crate) fn push(&self, ended: Ended) {
+    /// True when the settler was woken.
+    pub(crate) fn push(&self, ended: Ended) -> bool {
         let mut waiting = self.lock();
         waiting.push(ended);
         let worth_a_wake = waiting.len() == 1 || waiting.len() == BATCH;
@@ -150,6 +151,7 @@ impl Inbox {
         if worth_a_wake {
             self.arrived.notify_one();
         }
+        worth_a_wake
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Ended>> {

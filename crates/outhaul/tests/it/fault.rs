@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use outhaul::{Backoff, Context, Dsn, Failure, Job, NewJob, Outcome, Stop, Worker, WorkerBuilder, enqueue};
 use outhaul_local::{Child, ChildOptions, TestServer};
 use serde::{Deserialize, Serialize};
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Statement};
 use uuid::Uuid;
 
 use crate::support::{PATIENCE, connect, until};
@@ -70,27 +70,30 @@ pub(crate) struct Effect {
 pub(crate) struct EffectLog {
     url: String,
     client: Arc<Client>,
+    /// Prepared once: letting go of a statement wakes the connection's task, on a thread that may block next.
+    insert: Statement,
 }
 
 impl EffectLog {
     pub(crate) async fn new() -> EffectLog {
         let server = TestServer::shared().await.expect("a PostgreSQL server for tests");
-        let log =
-            EffectLog::open(&server.empty_database().await.expect("a database for effects").url()).await;
+        let url = server.empty_database().await.expect("a database for effects").url();
         let table = "create table effects (at timestamptz not null default clock_timestamp(), what text, job uuid, \
             claim_no int, attempt int, worker text)";
-        log.client.batch_execute(table).await.unwrap();
-        log
+        connect(&url).await.batch_execute(table).await.unwrap();
+        EffectLog::open(&url).await
     }
 
     async fn open(url: &str) -> EffectLog {
-        EffectLog { url: url.to_owned(), client: Arc::new(connect(url).await) }
+        let client = connect(url).await;
+        let sql = "insert into effects (what, job, claim_no, attempt, worker) values ($1, $2, $3, $4, $5)";
+        let insert = client.prepare(sql).await.unwrap();
+        EffectLog { url: url.to_owned(), client: Arc::new(client), insert }
     }
 
     pub(crate) async fn note(&self, cx: &Context, worker: &str, what: &str) {
-        let sql = "insert into effects (what, job, claim_no, attempt, worker) values ($1, $2, $3, $4, $5)";
         let (job, claim_no, attempt) = (cx.id().0, cx.claim_no(), cx.attempt());
-        self.client.execute(sql, &[&what, &job, &claim_no, &attempt, &worker]).await.unwrap();
+        self.client.execute(&self.insert, &[&what, &job, &claim_no, &attempt, &worker]).await.unwrap();
     }
 
     pub(crate) async fn count(&self, what: &str) -> i64 {

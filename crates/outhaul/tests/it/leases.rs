@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use outhaul::{Context, Failure, enqueue};
+use outhaul::{Context, Failure, NewJob, enqueue};
 use uuid::Uuid;
 
 use crate::fault::{Act, EffectLog, Post, enqueue_all};
-use crate::support::{Db, Running, connect};
+use crate::support::{Counter, Db, PATIENCE, Running, Tick, connect, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_job_begins_before_its_commit_and_none_after_a_rollback() {
@@ -105,6 +106,42 @@ async fn handlers_that_block_every_thread_keep_their_leases() {
     assert!(begins.iter().all(|begin| begin.worker == "blocked"), "{begins:?}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_handler_that_blocks_its_thread_stops_neither_reports_nor_claims() {
+    let mut db = Db::new().await;
+    let (begun, blocking) = (Counter::default(), Counter::default());
+    let (count, block) = (begun.clone(), blocking.clone());
+    let release = Arc::new(AtomicBool::new(false));
+    let released = release.clone();
+    let builder = db.worker().queue("ticks", 2).handle(move |tick: Tick, _| {
+        count.begin();
+        if tick.n == -1 {
+            block.begin();
+            let started = Instant::now();
+            while !released.load(Ordering::SeqCst) && started.elapsed() < PATIENCE {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            block.end();
+        }
+        std::future::ready(Ok(()))
+    });
+    let worker = Running::start(builder).await;
+    // Fast ones first, so that one runner gets the next ones and the blocking one in a row.
+    let ticks = |ns: &[i64]| ns.iter().map(|n| NewJob::new(&Tick { n: *n }).unwrap()).collect::<Vec<_>>();
+    enqueue_all(&mut db.client, &ticks(&[0; 300])).await;
+    db.until("the fast ones", "select count(*) = 300 from outhaul.jobs_finished").await;
+    enqueue_all(&mut db.client, &ticks(&[1, 2, 3, -1, 4, 5, 6])).await;
+    until("a handler blocks", || async { blocking.begun() == 1 }).await;
+    db.until("what ended before is reported", "select count(*) = 306 from outhaul.jobs_finished").await;
+    enqueue_all(&mut db.client, &ticks(&[0; 20])).await;
+    db.until("others are claimed and run", "select count(*) = 326 from outhaul.jobs_finished").await;
+    assert_eq!(blocking.ended(), 0, "all that while one thread was blocked");
+    release.store(true, Ordering::SeqCst);
+    db.until("the blocking one too", "select count(*) = 327 from outhaul.jobs_finished").await;
+    worker.stop().await;
+    assert_eq!(begun.begun(), 327);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_open_complete_in_does_not_starve_the_renewal_of_others() {
     let mut db = Db::new().await;
@@ -116,7 +153,7 @@ async fn an_open_complete_in_does_not_starve_the_renewal_of_others() {
         .queue("acts", 201);
     let worker = Running::start(builder).await;
     let mut jobs = vec![Act::Sleep(3_000).job(); 200];
-    jobs.insert(100, outhaul::NewJob::raw("acts", "test.slow_commit", "{}"));
+    jobs.insert(100, NewJob::raw("acts", "test.slow_commit", "{}"));
     enqueue_all(&mut db.client, &jobs).await;
     db.until("all completed", "select count(*) = 201 from outhaul.jobs_finished where status = 'completed'")
         .await;

@@ -1,0 +1,134 @@
+//! Worker processes that are killed, stopped, or killed by their own jobs.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use uuid::Uuid;
+
+use crate::fault::{Act, Effect, EffectLog, Post, enqueue_all};
+use crate::support::{Db, PATIENCE, until};
+
+/// The leases of a queue's jobs as the table has them.
+async fn leases(db: &Db) -> BTreeMap<Uuid, Timestamp> {
+    let sql = "select id, lease_until from outhaul.jobs where status = 'leased'";
+    db.client.query(sql, &[]).await.unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+/// Second begins, each within a sweep and a second after its lease ended.
+fn assert_began_again(leases: &BTreeMap<Uuid, Timestamp>, again: &[Effect], sweep: SignedDuration) {
+    for effect in again {
+        let limit = leases[&effect.job] + sweep + SignedDuration::from_secs(1);
+        assert!(effect.at > leases[&effect.job], "{effect:?} began while its lease stood");
+        assert!(effect.at <= limit, "{effect:?} began after {limit}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_of_a_killed_process_begin_again_once_within_lease_and_sweep() {
+    let mut db = Db::new().await;
+    let log = EffectLog::new().await;
+    let post = Post { lease: 1_500, sweep: 500, concurrency: 20, ..Post::new("victim", &db.url(), &log) };
+    let mut victim = post.start().await;
+    let jobs = enqueue_all(&mut db.client, &vec![Act::Sleep(5_000).job(); 20]).await;
+    log.until("begin", 20).await;
+    let _survivor = Post { name: "survivor".into(), ..post }.start().await;
+    victim.kill().await.unwrap();
+    let left = leases(&db).await;
+    assert_eq!(left.len(), 20, "none had ended, and its process is needed for none of them");
+    // Recovery depends on the leases alone, and not on who is registered.
+    db.client.execute("delete from outhaul.workers", &[]).await.unwrap();
+    log.until("end", 20).await;
+    db.until("all completed", "select count(*) = 20 from outhaul.jobs_finished").await;
+    let begins = log.all("begin").await;
+    assert_eq!(begins.len(), 40, "exactly once more each");
+    let again: Vec<Effect> = begins.into_iter().filter(|begin| begin.worker == "survivor").collect();
+    assert_eq!(again.iter().map(|begin| begin.job).collect::<HashSet<_>>(), jobs.into_iter().collect());
+    assert_began_again(&left, &again, SignedDuration::from_millis(500));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_ahead_of_the_survivors_floors_are_found_by_the_next_sweep() {
+    for _ in 0..3 {
+        let mut db = Db::new().await;
+        let log = EffectLog::new().await;
+        let post = Post::new("victim", &db.url(), &log);
+        // It looks at its start and not again, so its floors stay behind everything that comes.
+        let blind = Post { name: "survivor".into(), poll: 60_000, listen: false, ..post.clone() };
+        Act::Nothing.enqueue(&mut db.client).await;
+        let _survivor = blind.start().await;
+        log.until("end", 1).await;
+        let mut victim = post.start().await;
+        enqueue_all(&mut db.client, &vec![Act::Sleep(20_000).job(); 5]).await;
+        log.until("begin", 6).await;
+        victim.kill().await.unwrap();
+        let left = leases(&db).await;
+        log.until("begin", 11).await;
+        let again: Vec<Effect> =
+            log.all("begin").await.into_iter().filter(|begin| begin.claim_no == 2).collect();
+        assert_began_again(&left, &again, SignedDuration::from_millis(100));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_finisher_changes_nothing_and_is_told() {
+    let mut db = Db::new().await;
+    let log = EffectLog::new().await;
+    let post = Post::new("stopped", &db.url(), &log);
+    let mut stopped = post.start().await;
+    let id = Act::UntilTold.enqueue(&mut db.client).await;
+    log.until("begin", 1).await;
+    stopped.stop().await.unwrap();
+    let mut other = Post { name: "other".into(), drain: 100, ..post }.start().await;
+    log.until("begin", 2).await;
+    let row =
+        "select (claim_no, attempts, lease_token, locked_by, status)::text from outhaul.jobs where id = $1";
+    let before: String = db.client.query_one(row, &[&id]).await.unwrap().get(0);
+    stopped.cont().unwrap();
+    log.until("told lease_lost", 1).await;
+    log.until("end", 1).await;
+    // Drained, so its late report has been sent and answered.
+    stopped.term().unwrap();
+    assert!(stopped.wait(PATIENCE).await.unwrap().success());
+    let told = log.all("told lease_lost").await;
+    assert_eq!((told.len(), told[0].claim_no, told[0].worker.as_str()), (1, 1, "stopped"));
+    let after: String = db.client.query_one(row, &[&id]).await.unwrap().get(0);
+    assert_eq!(before, after);
+    other.term().unwrap();
+    assert!(other.wait(PATIENCE).await.unwrap().success());
+    assert_eq!(db.status(id).await, "completed");
+    assert_eq!(db.count("select claim_no::bigint from outhaul.jobs_finished").await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_kills_its_worker_does_not_stand_in_front_and_ends_as_a_dead_letter() {
+    let mut db = Db::new().await;
+    let log = EffectLog::new().await;
+    let post = Post { concurrency: 1, ..Post::new("w", &db.url(), &log) };
+    let killer = outhaul::enqueue(&mut db.client, &Act::Die.job().max_attempts(3)).await.unwrap().id().0;
+    let good = enqueue_all(&mut db.client, &vec![Act::Nothing.job(); 20]).await;
+    // Somebody starts the process again, as supervisors do.
+    let supervised = async {
+        loop {
+            let mut worker = post.start().await;
+            while worker.try_wait().unwrap().is_none() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    };
+    tokio::select! {
+        () = supervised => {}
+        () = until("the end of all", || async {
+            db.status(killer).await == "dead_letter" && log.jobs("end").await == 20
+        }) => {}
+    }
+    let begins = log.all("begin").await;
+    let of_killer: Vec<_> = begins.iter().filter(|begin| begin.job == killer).collect();
+    assert_eq!(of_killer.len(), 3, "one for each attempt: {of_killer:?}");
+    let last_good = log.all("end").await.iter().filter(|end| good.contains(&end.job)).map(|end| end.at).max();
+    assert!(of_killer[1].at > last_good.unwrap(), "it ran again before what was due with it");
+    assert_eq!(begins.len() - of_killer.len(), 20);
+    let dead =
+        db.client.query_one("select last_error_class, attempts from outhaul.jobs_dead", &[]).await.unwrap();
+    assert_eq!((dead.get::<_, &str>(0), dead.get::<_, i32>(1)), ("crash", 3));
+}
