@@ -13,7 +13,7 @@ use crate::model::limits;
 /// `numeric` holds up to 131072 digits before the decimal point and 16383 after it.
 const NUMERIC_DIGITS: i64 = 131_072;
 const NUMERIC_SCALE: i64 = 16_383;
-/// Exponents from here on are refused whatever the number, zero included.
+/// Larger exponents are refused whatever the number, zero included; before PostgreSQL 16 this one is, too.
 const NUMERIC_EXPONENT: i64 = i32::MAX as i64 / 2;
 
 /// Checks a payload: valid JSON, at most 256 KiB, nothing that jsonb cannot hold.
@@ -142,7 +142,7 @@ fn number(text: &[u8], at: usize) -> Result<usize> {
         false => point as i64 + 1 - first as i64,
     });
     let fits = exponent
-        .filter(|e| e.abs() < NUMERIC_EXPONENT)
+        .filter(|e| e.abs() <= NUMERIC_EXPONENT)
         .is_some_and(|e| whole.is_none_or(|n| n + e <= NUMERIC_DIGITS) && fraction - e <= NUMERIC_SCALE);
     if !fits {
         return Err(refuse("payload contains a number out of range"));

@@ -21,8 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Safe to call by any number of processes at once, and again and again.
 ///
 /// # Errors
-/// [`Error::is_refused`] when rights are missing, [`Error::is_schema_mismatch`] when the schema is newer,
-/// [`Error::is_retryable`] when locks could not be had in time.
+/// [`Error::is_refused`] when rights are missing, [`Error::is_schema_mismatch`] when the schema is newer and no
+/// longer serves this version, [`Error::is_retryable`] when locks could not be had in time.
 pub async fn migrate(dsn: &Dsn, options: &MigrateOptions) -> Result<Migrated> {
     let link = Link::new(dsn.clone(), Purpose::Tool);
     let conn = link.connect_once(Duration::from_secs(10)).await?;

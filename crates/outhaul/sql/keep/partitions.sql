@@ -1,12 +1,14 @@
 -- partitions: the ranges of the ranged tables as they are, for planning what to create and drop.
 -- Returns a row per partition: its bounds (NULL for minvalue and maxvalue), and whether a concurrent
 -- detach of it was begun and not finished; and a row per orphan, a table that was detached to be dropped.
+-- Bounds are read from text, so their form is pinned: in the style SQL a time zone is an abbreviation, and IST
+-- for example names several.
 -- Index: the catalogue's. Locks: none.
 create or replace function partitions()
 returns table (parent text, name text, low timestamptz, high timestamptz, detach_pending boolean, step_seconds bigint,
                ahead integer, keep_seconds bigint, now timestamptz, orphan boolean)
 language sql stable security definer
-set search_path from current
+set search_path from current set timezone = 'UTC' set datestyle = 'ISO'
 as $$ /* outhaul:partitions */
   select r.name, c.relname::text,
          substring(pg_get_expr(c.relpartbound, c.oid) from 'FROM \(''([^'']+)''\)')::timestamptz,

@@ -69,7 +69,7 @@ pub struct SchemaStatus {
     pub pending: Vec<String>,
     /// Steps whose text differs from this binary's.
     pub changed: Vec<String>,
-    /// Functions that are missing or whose text differs from this binary's.
+    /// Functions that are missing or whose text differs from this binary's; none for a newer schema.
     pub stale_functions: Vec<String>,
 }
 
@@ -82,14 +82,15 @@ impl SchemaStatus {
 
 /// Brings the schema to this binary's version.
 ///
+/// A schema that is newer and still serves this binary is left as it is.
+///
 /// # Errors
-/// When rights are missing, when the schema is newer than this binary, or when locks could not be had in time.
+/// When rights are missing, when the schema no longer serves this binary, or when locks could not be had in time.
 pub(crate) async fn migrate(client: &Client, options: &MigrateOptions) -> Result<Migrated> {
     let started = Instant::now();
     let mut done = Migrated { from: 0, to: VERSION, steps: Vec::new(), functions: Vec::new(), retries: 0 };
-    let mut first = true;
     loop {
-        match step(client, options, &mut done, &mut first).await {
+        match step(client, options, &mut done).await {
             Ok(true) => return Ok(done),
             Ok(false) => {}
             Err(error)
@@ -101,23 +102,30 @@ pub(crate) async fn migrate(client: &Client, options: &MigrateOptions) -> Result
                 tracing::info!(error = %error, "migration gave way to a lock, trying again");
                 tokio::time::sleep(Duration::from_millis(50 + fastrand::u64(..250))).await;
             }
-            Err(error) => return Err(error.context(format!("migrating schema {}", options.schema))),
+            Err(error) => return Err(gave_up(error, options, done.retries)),
         }
     }
 }
 
+fn gave_up(error: Error, options: &MigrateOptions, retries: u32) -> Error {
+    let doing = format!("migrating schema {}", options.schema);
+    match error.sqlstate() {
+        Some("55P03") => error.context(format!("{doing}, tried {} times", retries + 1)).with_hint(
+            "Another session holds a lock that the migration needs: end long transactions on the schema's tables \
+             and other migrations, then migrate again.",
+        ),
+        _ => error.context(doing),
+    }
+}
+
 /// One transaction: the next step, or the functions when no step is left. True when nothing remains.
-async fn step(
-    client: &Client,
-    options: &MigrateOptions,
-    done: &mut Migrated,
-    first: &mut bool,
-) -> Result<bool> {
+async fn step(client: &Client, options: &MigrateOptions, done: &mut Migrated) -> Result<bool> {
     client.batch_execute("/* outhaul:migrate */ begin isolation level read committed").await?;
-    let result = within(client, options, done, first).await;
-    match result {
+    let mut doing = done.clone();
+    match within(client, options, &mut doing).await {
         Ok(finished) => {
             client.batch_execute("/* outhaul:migrate */ commit").await?;
+            *done = doing;
             Ok(finished)
         }
         Err(error) => {
@@ -128,12 +136,7 @@ async fn step(
     }
 }
 
-async fn within(
-    client: &Client,
-    options: &MigrateOptions,
-    done: &mut Migrated,
-    first: &mut bool,
-) -> Result<bool> {
+async fn within(client: &Client, options: &MigrateOptions, done: &mut Migrated) -> Result<bool> {
     let prelude = prelude(options);
     client.batch_execute(&prelude.lock).await?;
     let roles = own(client, options).await?;
@@ -143,36 +146,41 @@ async fn within(
         .await?;
     client.batch_execute(BOOTSTRAP).await?;
     let version = version(client).await?;
-    if version.0 > VERSION {
-        return Err(too_new(version.0));
-    }
-    if std::mem::take(first) {
+    if done.steps.is_empty() {
         done.from = version.0;
     }
+    // A newer schema that still serves this binary is left as it is: its functions are newer, too.
+    if version.0 > VERSION {
+        done.to = version.0;
+        return if version.1 > VERSION { Err(too_new(version.0)) } else { Ok(true) };
+    }
+    let mut stepped = false;
     if let Some(next) = MIGRATIONS.iter().find(|migration| migration.version > version.0) {
         client.batch_execute(next.sql).await?;
         let record =
             "insert into schema_migrations (version, name, digest, serves_from) values ($1, $2, $3, $4)";
         client.execute(record, &[&next.version, &next.name, &digest(next.sql), &next.serves_from]).await?;
         done.steps.push(step_name(next));
+        stepped = true;
         // Functions follow in the transaction of the last step, so that no binary sees one without the other.
         if next.version < VERSION {
             return Ok(false);
         }
     }
-    done.functions.extend(apply_functions(client).await?);
+    done.functions.extend(apply_functions(client, stepped).await?);
     Ok(true)
 }
 
-/// Applies every function whose text differs from what was applied last, and the grants after any change.
-async fn apply_functions(client: &Client) -> Result<Vec<String>> {
+/// Applies every function whose text differs from what was applied last, and the grants after any change, of
+/// theirs or of a step in the same transaction.
+async fn apply_functions(client: &Client, stepped: bool) -> Result<Vec<String>> {
     let known = client.query("select name, digest from schema_functions", &[]).await?;
     let mut applied = Vec::new();
     for function in FUNCTIONS {
         let digest = digest(function.sql);
         let same =
             known.iter().any(|row| row.get::<_, &str>(0) == function.name && row.get::<_, &str>(1) == digest);
-        let again = function.name == "keep/grants" && !applied.is_empty();
+        let again = function.name == "keep/grants" && (stepped || !applied.is_empty());
         if same && !again {
             continue;
         }
@@ -276,7 +284,8 @@ begin
       end;
     end if;
   end loop;
-  if not pg_has_role('outhaul_owner', 'member') then
+  -- From PostgreSQL 16 on a role that creates another becomes its member without the right to act as it.
+  if not pg_has_role('outhaul_owner', case when current_setting('server_version_num')::int < 160000 then 'member' else 'set' end) then
     execute format('grant outhaul_owner to %I', current_user);
   end if;
 end $$;";
@@ -328,6 +337,9 @@ pub(crate) async fn status(client: &Client, schema: &SchemaName) -> Result<Schem
             FUNCTIONS.iter().find(|function| function.name == name).map(|function| digest(function.sql));
         !functions.iter().any(|row| row.get::<_, &str>(0) == name && Some(row.get::<_, String>(1)) == now)
     });
+    if status.version > VERSION {
+        status.stale_functions.clear();
+    }
     Ok(status)
 }
 

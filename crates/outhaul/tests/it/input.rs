@@ -149,7 +149,7 @@ async fn the_library_refuses_nothing_that_the_database_would_store() {
         "e-200000",
         "e1073741822",
         "e-1073741822",
-        "e1073741823",
+        "e1073741824",
         "e99999999999999999999",
     ];
     for mantissa in mantissas {
