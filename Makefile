@@ -40,8 +40,8 @@ docs: ## Build the documentation of the crates, with warnings as errors
 
 bench: ## Measure everything against plain SQL (up to 40 minutes, a quiet machine)
 	@scripts/ensure.sh server
-	@$(CARGO) run --release --locked -p lab --bin bench -- $(ARGS)
+	@$(CARGO) run --profile measure --locked -p lab --bin bench -- $(ARGS)
 
 bench-smoke: ## Show in under 3 minutes that every measurement runs
 	@scripts/ensure.sh server
-	@$(CARGO) run --release --locked -p lab --bin bench -- --smoke $(ARGS)
+	@$(CARGO) run --profile measure --locked -p lab --bin bench -- --smoke $(ARGS)

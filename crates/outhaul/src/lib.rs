@@ -44,7 +44,7 @@ mod store;
 pub mod telemetry;
 mod worker;
 
-pub use caller::{CallerTransaction, Cancelled, Producer, enqueue, enqueue_many};
+pub use caller::{Cached, CallerTransaction, Cancelled, Producer, StatementCache, enqueue, enqueue_many};
 pub use decide::retry::Backoff;
 pub use decide::verdict::RetryPolicy;
 pub use engine::handle::{Context, Outcome};

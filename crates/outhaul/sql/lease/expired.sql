@@ -1,12 +1,13 @@
 -- expired: jobs of a queue whose lease has run out, for the sweep to settle with fail(expired_only => true).
--- Every leased row lies at or below the floor that its claimer reached, so a sweep ends at the caller's
--- floors; with uptos NULL it goes on to now and also finds what a dead process claimed ahead of them.
--- Parameters: queue; n, the most rows; priorities, shares, uptos and behind_ms, parallel floors as for
--- claim, or NULL.
+-- Every leased row lies at or below the floor that its claimer had reached, so each lane is read up to the
+-- caller's floor, and then a bounded number of rows beyond it, for what a process that is gone had claimed
+-- ahead of everybody else. A long backlog is therefore never read through.
+-- Parameters: queue; n, the most rows; priorities, shares, run_ats and behind_ms, parallel floors as for
+-- claim, or NULL for none.
 -- Index: jobs_claim. Locks: none; the settling statement checks token and time again.
 create or replace function expired(
   queue text, n integer, priorities smallint[] default null, shares integer[] default null,
-  uptos timestamptz[] default null, behind_ms bigint[] default null
+  run_ats timestamptz[] default null, behind_ms bigint[] default null
 ) returns table (
   id uuid, lease_token uuid, claim_no integer, attempts integer, max_attempts integer, job_type text,
   locked_by uuid, overdue_ms bigint
@@ -19,17 +20,26 @@ as $$ /* outhaul:expired */
 #variable_conflict use_column
 begin
   return query
-    select x.* from lanes(expired.queue) l
-      left join unnest(expired.priorities, expired.shares, expired.uptos, expired.behind_ms) f(p, s, r, b) on f.p = l.priority and f.s = l.share
+    select x.id, x.lease_token, x.claim_no, x.attempts, x.max_attempts::integer, x.job_type, x.locked_by,
+           (date_part('epoch', statement_timestamp() - x.lease_until) * 1000)::bigint
+      from (select l.priority, l.share, coalesce(f.r, statement_timestamp() - f.b * interval '1 millisecond', '-infinity') as floor
+              from lanes(expired.queue) l
+              left join unnest(expired.priorities, expired.shares, expired.run_ats, expired.behind_ms) f(p, s, r, b)
+                on f.p = l.priority and f.s = l.share) l
      cross join lateral (
-        select j.id, j.lease_token, j.claim_no, j.attempts, j.max_attempts::integer, j.job_type, j.locked_by,
-               (date_part('epoch', statement_timestamp() - j.lease_until) * 1000)::bigint
-          from jobs j
-         where j.queue = expired.queue and not j.held and j.priority = l.priority and j.share = l.share
-           and j.run_at <= case when expired.priorities is null then statement_timestamp()
-                              else coalesce(f.r, statement_timestamp() - f.b * interval '1 millisecond') end
-           and j.lease_until > '-infinity' and j.lease_until < statement_timestamp()
-         order by j.run_at
-         limit expired.n) x
+        (select j.id, j.lease_token, j.claim_no, j.attempts, j.max_attempts, j.job_type, j.locked_by, j.lease_until
+           from jobs j
+          where j.queue = expired.queue and not j.held and j.priority = l.priority and j.share = l.share
+            and j.run_at <= l.floor and j.lease_until > '-infinity' and j.lease_until < statement_timestamp()
+          order by j.run_at limit expired.n)
+        union all
+        (select b.* from (
+            select j.id, j.lease_token, j.claim_no, j.attempts, j.max_attempts, j.job_type, j.locked_by, j.lease_until
+              from jobs j
+             where j.queue = expired.queue and not j.held and j.priority = l.priority and j.share = l.share
+               and j.run_at > l.floor and j.run_at <= statement_timestamp()
+             order by j.run_at limit 20000) b
+          where b.lease_until > '-infinity' and b.lease_until < statement_timestamp()
+          limit expired.n)) x
      limit expired.n;
 end $$;

@@ -20,6 +20,8 @@ use crate::store::statement::{CANCEL, COMPLETE_IN, ENQUEUE, ENQUEUE_MANY};
 mod sqlx;
 mod tokio_postgres;
 
+pub use self::tokio_postgres::{Cached, StatementCache};
+
 /// A transaction of the caller: `tokio_postgres::Transaction`, or with a feature `sqlx::Transaction` or `sqlx::PgConnection`.
 ///
 /// `tokio_postgres::Client` counts as well; each call is then a transaction of its own.

@@ -4,7 +4,7 @@
 //! turn, by a row that is locked with SKIP LOCKED and holds the time; every task is harmless when two do it.
 //! Runs beside the pulse, on the thread that handlers cannot block.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -80,15 +80,16 @@ impl Upkeep {
         }
     }
 
-    /// Sweeps for ever, beside the chores: jobs must not wait for a long one of them.
+    /// Sweeps for ever, beside the chores: jobs must not wait for a long one of them. A sweep that is dear, over
+    /// the dead rows of a held snapshot, comes more rarely.
     async fn sweeps(&self) {
-        let mut far = HashMap::new();
-        let mut due = Instant::now();
+        let mut due = vec![Instant::now(); self.queues.len()];
         loop {
-            if Instant::now() >= due {
-                due = Instant::now() + self.sweep_every;
-                for swept in &self.queues {
-                    self.sweep(swept, &mut far).await;
+            for (swept, due) in self.queues.iter().zip(&mut due) {
+                if Instant::now() >= *due {
+                    let began = Instant::now();
+                    let read = self.sweep(swept).await;
+                    *due = (began + self.sweep_every).max(Instant::now() + read * FAR_SHARE);
                 }
             }
             tokio::time::sleep(self.tick()).await;
@@ -129,45 +130,42 @@ impl Upkeep {
         }
     }
 
-    /// Settles the expired leases of one queue as crashes. Usually below the floors, where every lease lies;
-    /// now and then up to now, for what a process that is gone had claimed ahead of everybody's floors.
-    async fn sweep(&self, swept: &SweptQueue, far: &mut HashMap<String, Instant>) {
+    /// Settles the expired leases of one queue as crashes, if it is this process's turn. Returns how long
+    /// reading took.
+    async fn sweep(&self, swept: &SweptQueue) -> Duration {
         let every_ms = self.sweep_every.as_millis() as i64;
         let turn = self.db.rows(&TAKE_SWEEP, &[&swept.queue, &every_ms]).await;
+        let mut read = Duration::ZERO;
         match turn.map(|rows| rows.first().is_some_and(|row| row.get(0))) {
             Ok(true) => {}
-            Ok(false) => return,
-            Err(error) => return self.failed("expire", &error),
+            Ok(false) => return read,
+            Err(error) => {
+                self.failed("expire", &error);
+                return read;
+            }
         }
-        let now = Instant::now();
-        let all = far.get(&swept.queue).is_none_or(|due| now >= *due);
-        let mut scanned = Duration::ZERO;
-        let result = self.expire(swept, all, &mut scanned).await;
-        if all {
-            // Every sweep looks at everything while that is cheap: what a process that is gone had claimed
-            // ahead of the floors would otherwise wait longer than one sweep.
-            far.insert(swept.queue.clone(), Instant::now() + scanned * FAR_SHARE);
-        }
-        metrics::histogram!(telemetry::BATCH_DB, "phase" => "expire").record(now.elapsed());
-        if let Err(error) = result {
+        let began = Instant::now();
+        if let Err(error) = self.expire(swept, &mut read).await {
             self.failed("expire", &error);
         }
+        metrics::histogram!(telemetry::BATCH_DB, "phase" => "expire").record(began.elapsed());
+        read
     }
 
-    async fn expire(&self, swept: &SweptQueue, all: bool, scanned: &mut Duration) -> Result<()> {
+    async fn expire(&self, swept: &SweptQueue, read: &mut Duration) -> Result<()> {
         let lanes = swept.lanes.lock().unwrap_or_else(|p| p.into_inner()).clone();
-        let arrays = lanes.filter(|_| !all).map(|lanes| LaneArrays::new(&lanes, Duration::ZERO));
-        let (priorities, shares, uptos, behind) = match arrays {
+        let arrays = lanes.map(|lanes| LaneArrays::new(&lanes, Duration::ZERO));
+        let (priorities, shares, run_ats, behind) = match arrays {
             Some(a) => (Some(a.priorities), Some(a.shares), Some(a.run_ats), Some(a.behind_ms)),
             None => (None, None, None, None),
         };
         loop {
-            let started = Instant::now();
+            let began = Instant::now();
             let rows = self
                 .db
-                .rows(&EXPIRED, &[&swept.queue, &SWEEP_BATCH, &priorities, &shares, &uptos, &behind])
+                .rows(&EXPIRED, &[&swept.queue, &SWEEP_BATCH, &priorities, &shares, &run_ats, &behind])
                 .await?;
-            *scanned += started.elapsed();
+            *read += began.elapsed();
             if rows.is_empty() {
                 return Ok(());
             }

@@ -169,7 +169,7 @@ pub(crate) const FAIL: Statement =
 
 /// (ids, lease_tokens, lease)
 pub(crate) const RENEW: Statement = Statement::rows("renew", &[Uuids, Uuids, Millis]);
-/// (queue, n, priorities, shares, uptos, behind_ms)
+/// (queue, n, priorities, shares, run_ats, behind_ms)
 pub(crate) const EXPIRED: Statement =
     Statement::rows("expired", &[Text, Int, SmallInts, Ints, Times, BigInts]);
 /// (queue, every)
