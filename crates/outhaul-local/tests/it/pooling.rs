@@ -12,7 +12,7 @@ async fn backend(client: &tokio_postgres::Client) -> i32 {
 #[tokio::test]
 async fn transaction_mode_shares_one_backend_and_session_mode_does_not() {
     if Pooler::find().is_none() {
-        println!("skipped: PgBouncer is not installed (`{}`)", Pooler::install_command());
+        outhaul_local::skip(&format!("PgBouncer is not installed (`{}`)", Pooler::install_command()));
         return;
     }
     let database = database().await;
@@ -32,7 +32,7 @@ async fn transaction_mode_shares_one_backend_and_session_mode_does_not() {
 #[tokio::test]
 async fn a_pooler_that_cannot_start_says_why() {
     if Pooler::find().is_none() {
-        println!("skipped: PgBouncer is not installed (`{}`)", Pooler::install_command());
+        outhaul_local::skip(&format!("PgBouncer is not installed (`{}`)", Pooler::install_command()));
         return;
     }
     let url = database().await.url();

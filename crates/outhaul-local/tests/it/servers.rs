@@ -104,7 +104,7 @@ async fn a_directory_of_another_major_version_is_refused_with_the_way_out() {
 async fn a_parent_closed_to_the_server_account_is_named() {
     use std::os::unix::fs::PermissionsExt;
     if !nix::unistd::geteuid().is_root() {
-        println!("skipped: only root drops to another account");
+        outhaul_local::skip("only root drops to another account");
         return;
     }
     let folder = Folder::new();
@@ -167,7 +167,7 @@ async fn two_processes_opening_one_directory_end_with_one_server() {
 #[tokio::test]
 async fn an_ordinary_user_runs_a_server_as_itself() {
     if !nix::unistd::geteuid().is_root() {
-        println!("skipped: every other test already runs as an ordinary user");
+        outhaul_local::skip("every other test already runs as an ordinary user");
         return;
     }
     let folder = Folder::new();

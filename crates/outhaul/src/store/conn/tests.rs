@@ -215,7 +215,7 @@ async fn notifications_are_counted_and_none_is_missed() {
 #[tokio::test]
 async fn answers_are_right_through_a_transaction_pooler() {
     if Pooler::find().is_none() {
-        eprintln!("skipped: no PgBouncer here; `{}`", Pooler::install_command());
+        outhaul_local::skip(&format!("no PgBouncer here; `{}`", Pooler::install_command()));
         return;
     }
     let server = throwaway().await;
