@@ -1,0 +1,786 @@
+-- The schema that the migrations make, to read and to compare: pg_dump without owners, without partitions, and
+-- without the bodies of the functions, which are the files of sql/. A test keeps it up to date:
+--   OUTHAUL_REFRESH=1 cargo test -p outhaul --test it schema::
+
+CREATE SCHEMA outhaul;
+
+CREATE TYPE outhaul.end_status AS ENUM (
+    'completed',
+    'cancelled'
+);
+
+CREATE TYPE outhaul.job_status AS ENUM (
+    'pending',
+    'leased',
+    'retrying'
+);
+
+CREATE FUNCTION outhaul.audit_append(action text, object text, details jsonb, reason text) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.audit_hash(prev bytea, seq bigint, at timestamp with time zone, actor text, action text, object text, details jsonb, reason text) RETURNS bytea
+    LANGUAGE sql IMMUTABLE
+    AS '...';
+
+CREATE FUNCTION outhaul.audit_verify(n integer DEFAULT 10) RETURNS TABLE(seq bigint, finding text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.cancel(id uuid, reason text DEFAULT NULL::text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.claim(queue text, n integer, worker uuid, lease interval, priorities smallint[] DEFAULT NULL::smallint[], shares integer[] DEFAULT NULL::integer[], run_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], behind_ms bigint[] DEFAULT NULL::bigint[], each integer DEFAULT NULL::integer, discover boolean DEFAULT false, skip_types text[] DEFAULT '{}'::text[]) RETURNS TABLE(id uuid, lease_token uuid, job_type text, payload text, attempts integer, claim_no integer, max_attempts integer, priority smallint, share integer, run_at timestamp with time zone, created_at timestamp with time zone, organization_id uuid, timeout_ms bigint, traceparent text, history text, locked_at timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_material TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.complete(ids uuid[], lease_tokens uuid[], claim_nos integer[], history text DEFAULT 'row'::text) RETURNS TABLE(id uuid, state text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_material TO 'off'
+    SET jit TO 'off'
+    SET lock_timeout TO '100ms'
+    AS '...';
+
+CREATE FUNCTION outhaul.complete_in(id uuid, lease_token uuid, claim_no integer, history text DEFAULT 'row'::text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.enqueue(queue text, job_type text, payload jsonb DEFAULT '{}'::jsonb, id uuid DEFAULT NULL::uuid, idempotency_key text DEFAULT NULL::text, organization_id uuid DEFAULT NULL::uuid, priority integer DEFAULT 0, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT 10, timeout interval DEFAULT NULL::interval, traceparent text DEFAULT NULL::text, notify boolean DEFAULT true) RETURNS uuid
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.enqueue_many(queue text, job_type text, payloads text[], ids uuid[], idempotency_keys text[] DEFAULT NULL::text[], organization_ids uuid[] DEFAULT NULL::uuid[], run_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], priority integer DEFAULT 0, max_attempts integer DEFAULT 10, timeout interval DEFAULT NULL::interval, traceparent text DEFAULT NULL::text, notify boolean DEFAULT true) RETURNS uuid[]
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.expired(queue text, n integer, priorities smallint[] DEFAULT NULL::smallint[], shares integer[] DEFAULT NULL::integer[], run_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], behind_ms bigint[] DEFAULT NULL::bigint[]) RETURNS TABLE(id uuid, lease_token uuid, claim_no integer, attempts integer, max_attempts integer, job_type text, locked_by uuid, overdue_ms bigint)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_material TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.fail(ids uuid[], lease_tokens uuid[], claim_nos integer[], verdicts text[], delays_ms bigint[], classes text[], codes text[], summaries text[], expired_only boolean DEFAULT false) RETURNS TABLE(id uuid, state text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_material TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.floors(queue text) RETURNS TABLE(priorities smallint[], shares integer[], run_ats timestamp with time zone[])
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.job_insert() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.lanes(queue text) RETURNS TABLE(priority smallint, share integer)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_material TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.next_due(queue text) RETURNS bigint
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_material TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.operator_cancel(id uuid, reason text DEFAULT NULL::text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.operator_history(queue text, history text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.operator_pause(queue text, paused boolean, reason text DEFAULT NULL::text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.operator_retry(id uuid, reason text DEFAULT NULL::text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.partitions() RETURNS TABLE(parent text, name text, low timestamp with time zone, high timestamp with time zone, detach_pending boolean, step_seconds bigint, ahead integer, keep_seconds bigint, now timestamp with time zone, orphan boolean)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET "TimeZone" TO 'UTC'
+    SET "DateStyle" TO 'ISO'
+    AS '...';
+
+CREATE FUNCTION outhaul.publish_floors(queue text, priorities smallint[], shares integer[], run_ats timestamp with time zone[], behind_ms bigint[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.remove_expired(n integer) RETURNS TABLE(keys bigint, dead bigint, workers bigint)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.renew(ids uuid[], lease_tokens uuid[], lease interval) RETURNS TABLE(id uuid, state text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_material TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.schema_state() RETURNS TABLE(version integer, serves_from integer)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.setting_seconds(name text) RETURNS double precision
+    LANGUAGE sql STABLE
+    AS '...';
+
+CREATE FUNCTION outhaul.show_attempts(job_id uuid) RETURNS TABLE(claim_no integer, attempt integer, worker_id uuid, started_at timestamp with time zone, ended_at timestamp with time zone, outcome text, error_class text, error_code text, error_summary text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.show_audit(before bigint DEFAULT NULL::bigint, n integer DEFAULT 50) RETURNS TABLE(seq bigint, at timestamp with time zone, actor text, action text, object text, details text, reason text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.show_job(id uuid) RETURNS TABLE(id uuid, organization_id uuid, queue text, job_type text, status text, priority integer, run_at timestamp with time zone, attempts integer, max_attempts integer, locked_at timestamp with time zone, locked_by text, last_error_code text, last_error_summary text, ended_at timestamp with time zone, created_at timestamp with time zone, claim_no integer, lease_until timestamp with time zone, idempotency_key text, traceparent text, timeout_ms bigint)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.show_jobs(statuses text[] DEFAULT NULL::text[], queue text DEFAULT NULL::text, job_type text DEFAULT NULL::text, before uuid DEFAULT NULL::uuid, n integer DEFAULT 50) RETURNS TABLE(id uuid, organization_id uuid, queue text, job_type text, status text, priority integer, run_at timestamp with time zone, attempts integer, max_attempts integer, locked_at timestamp with time zone, locked_by text, last_error_code text, last_error_summary text, ended_at timestamp with time zone, created_at timestamp with time zone)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.show_notifications() RETURNS double precision
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.show_payload(id uuid) RETURNS text
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.show_queues(cap integer DEFAULT 10000) RETURNS TABLE(queue text, pending bigint, scheduled bigint, leased bigint, retrying bigint, dead bigint, capped boolean, oldest_pending_ms bigint, oldest_expired_lease_ms bigint, paused boolean, paused_reason text, history text, age_objective_ms bigint, workers bigint)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_material TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.show_upkeep() RETURNS TABLE(task text, last_run_at timestamp with time zone, duration_ms bigint, findings text, error text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.show_workers() RETURNS TABLE(id uuid, host text, pid integer, version text, schema_version integer, queues text, started_at timestamp with time zone, heartbeat_at timestamp with time zone, silent_ms bigint, stopping_at timestamp with time zone, listener_pid integer, listener_state text, running integer)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.snooze(id uuid, lease_token uuid, claim_no integer, delay interval) RETURNS text
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.take_key(new_id uuid, organization_id uuid, job_type text, idempotency_key text, body text) RETURNS uuid
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.take_sweep(queue text, every interval) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.upkeep_due(task text, every interval) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.upkeep_report(task text, duration_ms bigint, findings jsonb, error text) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.uuid7() RETURNS uuid
+    LANGUAGE sql PARALLEL SAFE
+    AS '...';
+
+CREATE FUNCTION outhaul.valid(queue text, job_type text, bytes integer, idempotency_key text, priority integer, max_attempts integer, run_at timestamp with time zone, timeout interval, traceparent text, organization_id uuid) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE
+    AS '...';
+
+CREATE FUNCTION outhaul.wake(at timestamp with time zone) RETURNS boolean
+    LANGUAGE plpgsql
+    AS '...';
+
+CREATE FUNCTION outhaul.worker_beat(id uuid, host text, pid integer, version text, schema_version integer, queues jsonb, listener_pid integer, listener_state text, running integer, stopping boolean) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.worker_gone(id uuid) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE TABLE outhaul.jobs (
+    lease_until timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    locked_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    lease_token uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid NOT NULL,
+    locked_by uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid NOT NULL,
+    status outhaul.job_status DEFAULT 'pending'::outhaul.job_status NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    claim_no integer DEFAULT 0 NOT NULL,
+    max_attempts smallint DEFAULT 10 NOT NULL,
+    priority smallint DEFAULT 0 NOT NULL,
+    share integer DEFAULT 0 NOT NULL,
+    held boolean DEFAULT false NOT NULL,
+    run_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    id uuid DEFAULT outhaul.uuid7() NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    job_type text NOT NULL COLLATE pg_catalog."C",
+    payload jsonb DEFAULT '{}'::jsonb NOT NULL,
+    organization_id uuid,
+    idempotency_key text COLLATE pg_catalog."C",
+    timeout interval,
+    ordering_key text COLLATE pg_catalog."C",
+    limit_key text COLLATE pg_catalog."C",
+    rate_key text COLLATE pg_catalog."C",
+    traceparent text COLLATE pg_catalog."C",
+    source_event_id uuid,
+    last_error_code text,
+    last_error_summary text
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_vacuum_cost_delay='0', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='50000');
+
+COMMENT ON TABLE outhaul.jobs IS 'Live jobs only: a row leaves when its job ends.';
+
+COMMENT ON COLUMN outhaul.jobs.lease_token IS 'Random per claim; every later change of the lease must name it.';
+
+COMMENT ON COLUMN outhaul.jobs.status IS 'For people; no claim or index depends on it.';
+
+COMMENT ON COLUMN outhaul.jobs.claim_no IS 'Grows with each claim and is never reset, unlike attempts.';
+
+CREATE TABLE outhaul.jobs_dead (
+    died_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    run_at timestamp with time zone NOT NULL,
+    id uuid NOT NULL,
+    organization_id uuid,
+    attempts integer NOT NULL,
+    claim_no integer NOT NULL,
+    max_attempts smallint NOT NULL,
+    priority smallint NOT NULL,
+    share integer NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    job_type text NOT NULL COLLATE pg_catalog."C",
+    payload jsonb NOT NULL,
+    idempotency_key text COLLATE pg_catalog."C",
+    timeout interval,
+    ordering_key text COLLATE pg_catalog."C",
+    limit_key text COLLATE pg_catalog."C",
+    rate_key text COLLATE pg_catalog."C",
+    traceparent text COLLATE pg_catalog."C",
+    source_event_id uuid,
+    locked_by uuid NOT NULL,
+    last_error_class text NOT NULL,
+    last_error_code text,
+    last_error_summary text
+);
+
+CREATE TABLE outhaul.jobs_finished (
+    finished_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    id uuid NOT NULL,
+    organization_id uuid,
+    attempts integer NOT NULL,
+    claim_no integer NOT NULL,
+    max_attempts smallint NOT NULL,
+    priority smallint NOT NULL,
+    status outhaul.end_status NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    job_type text NOT NULL COLLATE pg_catalog."C",
+    error_code text,
+    payload jsonb
+)
+PARTITION BY RANGE (finished_at);
+
+CREATE VIEW outhaul.all_jobs AS
+ SELECT id,
+    organization_id,
+    queue,
+    job_type,
+    payload,
+    idempotency_key,
+    (status)::text AS status,
+    (priority)::integer AS priority,
+    run_at,
+    attempts,
+    (max_attempts)::integer AS max_attempts,
+    NULLIF(locked_at, '-infinity'::timestamp with time zone) AS locked_at,
+        CASE
+            WHEN (locked_by <> '00000000-0000-0000-0000-000000000000'::uuid) THEN (locked_by)::text
+            ELSE NULL::text
+        END AS locked_by,
+    last_error_code,
+    last_error_summary,
+    NULL::timestamp with time zone AS completed_at,
+    created_at
+   FROM outhaul.jobs
+UNION ALL
+ SELECT id,
+    organization_id,
+    queue,
+    job_type,
+    payload,
+    NULL::text AS idempotency_key,
+    (status)::text AS status,
+    (priority)::integer AS priority,
+    NULL::timestamp with time zone AS run_at,
+    attempts,
+    (max_attempts)::integer AS max_attempts,
+    started_at AS locked_at,
+    NULL::text AS locked_by,
+    error_code AS last_error_code,
+    NULL::text AS last_error_summary,
+    finished_at AS completed_at,
+    created_at
+   FROM outhaul.jobs_finished
+UNION ALL
+ SELECT id,
+    organization_id,
+    queue,
+    job_type,
+    payload,
+    idempotency_key,
+    'dead_letter'::text AS status,
+    (priority)::integer AS priority,
+    run_at,
+    attempts,
+    (max_attempts)::integer AS max_attempts,
+    NULL::timestamp with time zone AS locked_at,
+    (locked_by)::text AS locked_by,
+    last_error_code,
+    last_error_summary,
+    died_at AS completed_at,
+    created_at
+   FROM outhaul.jobs_dead;
+
+CREATE TABLE outhaul.audit_head (
+    one boolean DEFAULT true NOT NULL,
+    last_seq bigint DEFAULT 0 NOT NULL,
+    hash bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT audit_head_one_check CHECK (one)
+);
+
+CREATE TABLE outhaul.audit_log (
+    seq bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    actor text NOT NULL,
+    action text NOT NULL COLLATE pg_catalog."C",
+    object text NOT NULL,
+    details jsonb NOT NULL,
+    reason text,
+    prev_hash bytea NOT NULL,
+    hash bytea NOT NULL
+);
+
+CREATE TABLE outhaul.job_attempts (
+    ended_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    job_id uuid NOT NULL,
+    claim_no integer NOT NULL,
+    attempt integer NOT NULL,
+    worker_id uuid NOT NULL,
+    outcome text NOT NULL COLLATE pg_catalog."C",
+    error_class text NOT NULL COLLATE pg_catalog."C",
+    error_code text,
+    error_summary text
+)
+PARTITION BY RANGE (ended_at);
+
+COMMENT ON COLUMN outhaul.job_attempts.outcome IS 'What followed: retry, dead_letter, cancelled, snoozed or released.';
+
+CREATE TABLE outhaul.job_keys (
+    scope uuid NOT NULL,
+    kind text NOT NULL COLLATE pg_catalog."C",
+    key text NOT NULL COLLATE pg_catalog."C",
+    job_id uuid NOT NULL,
+    digest bigint NOT NULL,
+    expires_at timestamp with time zone
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
+
+COMMENT ON COLUMN outhaul.job_keys.scope IS 'The organization, or the nil UUID for none: no organization is one scope.';
+
+COMMENT ON COLUMN outhaul.job_keys.digest IS 'hashtextextended of the payload text: another payload under the same key is refused.';
+
+CREATE TABLE outhaul.queue_floors (
+    queue text NOT NULL COLLATE pg_catalog."C",
+    priorities smallint[] DEFAULT '{}'::smallint[] NOT NULL,
+    shares integer[] DEFAULT '{}'::integer[] NOT NULL,
+    run_ats timestamp with time zone[] DEFAULT '{}'::timestamp with time zone[] NOT NULL,
+    floored_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    swept_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50');
+
+CREATE TABLE outhaul.queues (
+    name text NOT NULL COLLATE pg_catalog."C",
+    paused_at timestamp with time zone,
+    paused_reason text,
+    history text DEFAULT 'row'::text NOT NULL,
+    age_objective interval,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT queues_history_check CHECK ((history = ANY (ARRAY['none'::text, 'row'::text, 'payload'::text])))
+);
+
+COMMENT ON COLUMN outhaul.queues.history IS 'What stays of a completed job: nothing, its row, or its row with the payload.';
+
+CREATE TABLE outhaul.ranged_tables (
+    name text NOT NULL COLLATE pg_catalog."C",
+    step interval NOT NULL,
+    ahead integer NOT NULL,
+    keep interval NOT NULL,
+    CONSTRAINT ranged_tables_ahead_check CHECK (((ahead >= 2) AND (ahead <= 400)))
+);
+
+CREATE TABLE outhaul.schema_functions (
+    name text NOT NULL,
+    digest text NOT NULL,
+    applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+CREATE TABLE outhaul.schema_migrations (
+    version integer NOT NULL,
+    name text NOT NULL,
+    digest text NOT NULL,
+    serves_from integer NOT NULL,
+    applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+CREATE TABLE outhaul.settings (
+    name text NOT NULL COLLATE pg_catalog."C",
+    value jsonb NOT NULL
+);
+
+CREATE TABLE outhaul.upkeep (
+    task text NOT NULL COLLATE pg_catalog."C",
+    last_run_at timestamp with time zone,
+    duration_ms bigint,
+    findings jsonb DEFAULT '{}'::jsonb NOT NULL,
+    error text
+)
+WITH (fillfactor='50');
+
+CREATE SEQUENCE outhaul.wake_gate
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE TABLE outhaul.workers (
+    id uuid NOT NULL,
+    host text NOT NULL,
+    pid integer NOT NULL,
+    version text NOT NULL,
+    schema_version integer NOT NULL,
+    queues jsonb NOT NULL,
+    started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    heartbeat_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    stopping_at timestamp with time zone,
+    listener_pid integer,
+    listener_state text DEFAULT 'connecting'::text NOT NULL,
+    running integer DEFAULT 0 NOT NULL
+)
+WITH (fillfactor='50');
+
+ALTER TABLE ONLY outhaul.audit_head
+    ADD CONSTRAINT audit_head_pkey PRIMARY KEY (one);
+
+ALTER TABLE ONLY outhaul.audit_log
+    ADD CONSTRAINT audit_log_pkey PRIMARY KEY (seq);
+
+ALTER TABLE ONLY outhaul.job_keys
+    ADD CONSTRAINT job_keys_pkey PRIMARY KEY (scope, kind, key);
+
+ALTER TABLE ONLY outhaul.jobs_dead
+    ADD CONSTRAINT jobs_dead_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY outhaul.jobs
+    ADD CONSTRAINT jobs_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY outhaul.queue_floors
+    ADD CONSTRAINT queue_floors_pkey PRIMARY KEY (queue);
+
+ALTER TABLE ONLY outhaul.queues
+    ADD CONSTRAINT queues_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY outhaul.ranged_tables
+    ADD CONSTRAINT ranged_tables_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY outhaul.schema_functions
+    ADD CONSTRAINT schema_functions_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY outhaul.schema_migrations
+    ADD CONSTRAINT schema_migrations_pkey PRIMARY KEY (version);
+
+ALTER TABLE ONLY outhaul.settings
+    ADD CONSTRAINT settings_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY outhaul.upkeep
+    ADD CONSTRAINT upkeep_pkey PRIMARY KEY (task);
+
+ALTER TABLE ONLY outhaul.workers
+    ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
+
+CREATE INDEX job_attempts_job ON ONLY outhaul.job_attempts USING btree (job_id, claim_no);
+
+CREATE INDEX job_keys_expiry ON outhaul.job_keys USING btree (expires_at) WHERE (expires_at IS NOT NULL);
+
+CREATE INDEX jobs_claim ON outhaul.jobs USING btree (queue, priority DESC, share, run_at, id) WHERE (NOT held);
+
+CREATE INDEX jobs_dead_code ON outhaul.jobs_dead USING btree (last_error_code, job_type, id);
+
+CREATE INDEX jobs_dead_died ON outhaul.jobs_dead USING btree (died_at);
+
+CREATE INDEX jobs_dead_queue ON outhaul.jobs_dead USING btree (queue, died_at, id);
+
+CREATE INDEX jobs_finished_id ON ONLY outhaul.jobs_finished USING btree (id);
+
+CREATE TRIGGER job_insert BEFORE INSERT ON outhaul.jobs FOR EACH ROW WHEN ((CURRENT_USER <> 'outhaul_owner'::name)) EXECUTE FUNCTION outhaul.job_insert();
+
+GRANT USAGE ON SCHEMA outhaul TO outhaul_producer;
+GRANT USAGE ON SCHEMA outhaul TO outhaul_worker;
+GRANT USAGE ON SCHEMA outhaul TO outhaul_observer;
+GRANT USAGE ON SCHEMA outhaul TO outhaul_operator;
+
+REVOKE ALL ON TYPE outhaul.end_status FROM PUBLIC;
+GRANT ALL ON TYPE outhaul.end_status TO outhaul_producer;
+GRANT ALL ON TYPE outhaul.end_status TO outhaul_operator;
+
+REVOKE ALL ON TYPE outhaul.job_status FROM PUBLIC;
+GRANT ALL ON TYPE outhaul.job_status TO outhaul_producer;
+GRANT ALL ON TYPE outhaul.job_status TO outhaul_operator;
+
+REVOKE ALL ON FUNCTION outhaul.audit_append(action text, object text, details jsonb, reason text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION outhaul.audit_hash(prev bytea, seq bigint, at timestamp with time zone, actor text, action text, object text, details jsonb, reason text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION outhaul.audit_verify(n integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.audit_verify(n integer) TO outhaul_observer;
+
+REVOKE ALL ON FUNCTION outhaul.cancel(id uuid, reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.cancel(id uuid, reason text) TO outhaul_producer;
+
+REVOKE ALL ON FUNCTION outhaul.claim(queue text, n integer, worker uuid, lease interval, priorities smallint[], shares integer[], run_ats timestamp with time zone[], behind_ms bigint[], each integer, discover boolean, skip_types text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.claim(queue text, n integer, worker uuid, lease interval, priorities smallint[], shares integer[], run_ats timestamp with time zone[], behind_ms bigint[], each integer, discover boolean, skip_types text[]) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.complete(ids uuid[], lease_tokens uuid[], claim_nos integer[], history text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.complete(ids uuid[], lease_tokens uuid[], claim_nos integer[], history text) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.complete_in(id uuid, lease_token uuid, claim_no integer, history text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.complete_in(id uuid, lease_token uuid, claim_no integer, history text) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.enqueue(queue text, job_type text, payload jsonb, id uuid, idempotency_key text, organization_id uuid, priority integer, run_at timestamp with time zone, max_attempts integer, timeout interval, traceparent text, notify boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.enqueue(queue text, job_type text, payload jsonb, id uuid, idempotency_key text, organization_id uuid, priority integer, run_at timestamp with time zone, max_attempts integer, timeout interval, traceparent text, notify boolean) TO outhaul_producer;
+
+REVOKE ALL ON FUNCTION outhaul.enqueue_many(queue text, job_type text, payloads text[], ids uuid[], idempotency_keys text[], organization_ids uuid[], run_ats timestamp with time zone[], priority integer, max_attempts integer, timeout interval, traceparent text, notify boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.enqueue_many(queue text, job_type text, payloads text[], ids uuid[], idempotency_keys text[], organization_ids uuid[], run_ats timestamp with time zone[], priority integer, max_attempts integer, timeout interval, traceparent text, notify boolean) TO outhaul_producer;
+
+REVOKE ALL ON FUNCTION outhaul.expired(queue text, n integer, priorities smallint[], shares integer[], run_ats timestamp with time zone[], behind_ms bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.expired(queue text, n integer, priorities smallint[], shares integer[], run_ats timestamp with time zone[], behind_ms bigint[]) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.fail(ids uuid[], lease_tokens uuid[], claim_nos integer[], verdicts text[], delays_ms bigint[], classes text[], codes text[], summaries text[], expired_only boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.fail(ids uuid[], lease_tokens uuid[], claim_nos integer[], verdicts text[], delays_ms bigint[], classes text[], codes text[], summaries text[], expired_only boolean) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.floors(queue text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.floors(queue text) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.job_insert() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION outhaul.lanes(queue text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION outhaul.next_due(queue text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.next_due(queue text) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.operator_cancel(id uuid, reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.operator_cancel(id uuid, reason text) TO outhaul_operator;
+
+REVOKE ALL ON FUNCTION outhaul.operator_history(queue text, history text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.operator_history(queue text, history text) TO outhaul_operator;
+
+REVOKE ALL ON FUNCTION outhaul.operator_pause(queue text, paused boolean, reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.operator_pause(queue text, paused boolean, reason text) TO outhaul_operator;
+
+REVOKE ALL ON FUNCTION outhaul.operator_retry(id uuid, reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.operator_retry(id uuid, reason text) TO outhaul_operator;
+
+REVOKE ALL ON FUNCTION outhaul.partitions() FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.partitions() TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.publish_floors(queue text, priorities smallint[], shares integer[], run_ats timestamp with time zone[], behind_ms bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.publish_floors(queue text, priorities smallint[], shares integer[], run_ats timestamp with time zone[], behind_ms bigint[]) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.remove_expired(n integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.remove_expired(n integer) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.renew(ids uuid[], lease_tokens uuid[], lease interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.renew(ids uuid[], lease_tokens uuid[], lease interval) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.schema_state() FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.schema_state() TO outhaul_producer;
+GRANT ALL ON FUNCTION outhaul.schema_state() TO outhaul_worker;
+GRANT ALL ON FUNCTION outhaul.schema_state() TO outhaul_observer;
+GRANT ALL ON FUNCTION outhaul.schema_state() TO outhaul_operator;
+
+REVOKE ALL ON FUNCTION outhaul.setting_seconds(name text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION outhaul.show_attempts(job_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.show_attempts(job_id uuid) TO outhaul_observer;
+
+REVOKE ALL ON FUNCTION outhaul.show_audit(before bigint, n integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.show_audit(before bigint, n integer) TO outhaul_observer;
+
+REVOKE ALL ON FUNCTION outhaul.show_job(id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.show_job(id uuid) TO outhaul_observer;
+
+REVOKE ALL ON FUNCTION outhaul.show_jobs(statuses text[], queue text, job_type text, before uuid, n integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.show_jobs(statuses text[], queue text, job_type text, before uuid, n integer) TO outhaul_observer;
+
+REVOKE ALL ON FUNCTION outhaul.show_notifications() FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.show_notifications() TO outhaul_worker;
+GRANT ALL ON FUNCTION outhaul.show_notifications() TO outhaul_observer;
+
+REVOKE ALL ON FUNCTION outhaul.show_payload(id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.show_payload(id uuid) TO outhaul_operator;
+
+REVOKE ALL ON FUNCTION outhaul.show_queues(cap integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.show_queues(cap integer) TO outhaul_worker;
+GRANT ALL ON FUNCTION outhaul.show_queues(cap integer) TO outhaul_observer;
+
+REVOKE ALL ON FUNCTION outhaul.show_upkeep() FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.show_upkeep() TO outhaul_observer;
+
+REVOKE ALL ON FUNCTION outhaul.show_workers() FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.show_workers() TO outhaul_observer;
+
+REVOKE ALL ON FUNCTION outhaul.snooze(id uuid, lease_token uuid, claim_no integer, delay interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.snooze(id uuid, lease_token uuid, claim_no integer, delay interval) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.take_key(new_id uuid, organization_id uuid, job_type text, idempotency_key text, body text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION outhaul.take_sweep(queue text, every interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.take_sweep(queue text, every interval) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.upkeep_due(task text, every interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.upkeep_due(task text, every interval) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.upkeep_report(task text, duration_ms bigint, findings jsonb, error text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.upkeep_report(task text, duration_ms bigint, findings jsonb, error text) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.uuid7() FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.uuid7() TO outhaul_producer;
+
+REVOKE ALL ON FUNCTION outhaul.valid(queue text, job_type text, bytes integer, idempotency_key text, priority integer, max_attempts integer, run_at timestamp with time zone, timeout interval, traceparent text, organization_id uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION outhaul.wake(at timestamp with time zone) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION outhaul.worker_beat(id uuid, host text, pid integer, version text, schema_version integer, queues jsonb, listener_pid integer, listener_state text, running integer, stopping boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.worker_beat(id uuid, host text, pid integer, version text, schema_version integer, queues jsonb, listener_pid integer, listener_state text, running integer, stopping boolean) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.worker_gone(id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.worker_gone(id uuid) TO outhaul_worker;
+
+GRANT INSERT(max_attempts) ON TABLE outhaul.jobs TO outhaul_producer;
+
+GRANT INSERT(priority) ON TABLE outhaul.jobs TO outhaul_producer;
+
+GRANT INSERT(run_at) ON TABLE outhaul.jobs TO outhaul_producer;
+
+GRANT INSERT(id) ON TABLE outhaul.jobs TO outhaul_producer;
+
+GRANT INSERT(queue) ON TABLE outhaul.jobs TO outhaul_producer;
+
+GRANT INSERT(job_type) ON TABLE outhaul.jobs TO outhaul_producer;
+
+GRANT INSERT(payload) ON TABLE outhaul.jobs TO outhaul_producer;
+
+GRANT INSERT(organization_id) ON TABLE outhaul.jobs TO outhaul_producer;
+
+GRANT INSERT(idempotency_key) ON TABLE outhaul.jobs TO outhaul_producer;
+
+GRANT INSERT(timeout) ON TABLE outhaul.jobs TO outhaul_producer;
+
+GRANT INSERT(traceparent) ON TABLE outhaul.jobs TO outhaul_producer;
+
+GRANT SELECT ON TABLE outhaul.all_jobs TO outhaul_operator;
