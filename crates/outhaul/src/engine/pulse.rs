@@ -30,6 +30,11 @@ pub(crate) struct Pulse {
 
 impl Pulse {
     pub(crate) async fn run(self) {
+        // The first renewal should not have to wait for a connection, nor find that there is none left for it.
+        tokio::select! {
+            _ = tokio::time::timeout(look_every(self.lease), self.db.link.get()) => {}
+            () = self.stop.cancelled() => return,
+        }
         loop {
             tokio::select! {
                 () = tokio::time::sleep(look_every(self.lease)) => {}

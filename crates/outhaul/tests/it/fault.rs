@@ -31,6 +31,8 @@ pub(crate) enum Act {
     /// Ends its whole process.
     Die,
     Fail(String),
+    /// Does nothing and leaves no trace, for large numbers.
+    Silent,
 }
 
 impl Job for Act {
@@ -139,9 +141,12 @@ impl EffectLog {
     }
 
     async fn perform(&self, act: Act, cx: &Context, worker: &str) -> Outcome {
+        if matches!(act, Act::Silent) {
+            return Ok(());
+        }
         self.note(cx, worker, "begin").await;
         match act {
-            Act::Nothing => {}
+            Act::Nothing | Act::Silent => {}
             Act::Sleep(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
             Act::Block(ms) => std::thread::sleep(Duration::from_millis(ms)),
             Act::UntilTold => {

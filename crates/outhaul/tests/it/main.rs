@@ -28,3 +28,4 @@ mod reconnect;
 mod budget;
 mod held_snapshot;
 mod memory;
+mod outages;

@@ -148,7 +148,10 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) async fn start(builder: WorkerBuilder) -> Running {
-        let worker = builder.build().await.expect("a worker");
+        Running::of(builder.build().await.expect("a worker"))
+    }
+
+    pub(crate) fn of(worker: Worker) -> Running {
         let stopper = worker.stopper();
         let task = tokio::spawn(worker.run_until(std::future::pending()));
         Running { stopper, task }
@@ -156,6 +159,11 @@ impl Running {
 
     pub(crate) fn stopper(&self) -> outhaul::Stopper {
         self.stopper.clone()
+    }
+
+    /// Whether it has ended, which it does only when it is told to.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.task.is_finished()
     }
 
     /// Drains it and waits for its end.

@@ -103,8 +103,9 @@ const JOB_ENDS: [&str; 3] = ["completed", "cancelled", "dead_letter"];
 async fn each_class_ends_as_its_verdict_says_and_leaves_its_attempts() {
     let mut db = Db::new().await;
     let running = Running::start(worker(&db)).await;
-    // End, most attempts, how the job ends, its attempts, the class and code of each.
-    let cases: [(End, i32, &str, usize, &str, Option<&str>); 9] = [
+    /// End, most attempts, how the job ends, its attempts, the class and code of each.
+    type Case = (End, i32, &'static str, usize, &'static str, Option<&'static str>);
+    let cases: [Case; 9] = [
         (End::Transient, 4, "dead_letter", 4, "transient", Some("http_503")),
         (End::RateLimited, 2, "dead_letter", 2, "rate_limited", None),
         (End::Permanent, 10, "dead_letter", 1, "permanent", Some("bad_address")),
