@@ -6,10 +6,11 @@
 
 use jiff::{SignedDuration, Timestamp};
 use tokio_postgres::Client;
+use tokio_postgres::types::Type;
 
 use super::statement::PARTITIONS;
 use crate::decide::ranges::{Part, Rules, Step, next_step};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::model::SchemaName;
 
 /// What one turn did, for people.
@@ -17,7 +18,7 @@ use crate::model::SchemaName;
 pub(crate) struct RangesDone {
     pub(crate) created: Vec<String>,
     pub(crate) dropped: Vec<String>,
-    /// Rows were in the tail: upkeep had been away longer than the lead.
+    /// Rows were in the tail: upkeep had been away longer than the lead, or a clock was ahead.
     pub(crate) late_tails: Vec<String>,
 }
 
@@ -89,7 +90,7 @@ async fn carry_out(
             Ok(())
         }
         Step::AttachPast { until } => attach_past(client, &s, table, until).await,
-        Step::AttachTail { low } => attach_tail(client, &s, table, low).await,
+        Step::AttachTail { low } => attach_tail(client, &s, table, low, done).await,
         Step::CloseTail { tail, low, at } => {
             done.late_tails.push(table.to_owned());
             let name = part_name(table, low);
@@ -104,7 +105,7 @@ async fn carry_out(
                 attach_new(client, &s, table, &name, &quoted(from), &quoted(to)).await?;
                 done.created.push(name);
             }
-            attach_tail(client, &s, table, low).await
+            attach_tail(client, &s, table, low, done).await
         }
         Step::Drop { parts, until } => {
             for name in &parts {
@@ -125,9 +126,61 @@ async fn attach_past(client: &Client, s: &str, table: &str, until: Timestamp) ->
     attach_new(client, s, table, &format!("{table}_past"), "minvalue", &quoted(until)).await
 }
 
-/// The tail as it was carved off, or a new one if it is gone.
-async fn attach_tail(client: &Client, s: &str, table: &str, low: Timestamp) -> Result<()> {
-    attach_new(client, s, table, &format!("{table}_tail"), &quoted(low), "maxvalue").await
+/// The tail as it was carved off, or a new one if it is gone. Rows that a clock ahead had put into what are now
+/// ranges of their own move there; without that the tail could never be attached again.
+async fn attach_tail(
+    client: &Client,
+    s: &str,
+    table: &str,
+    low: Timestamp,
+    done: &mut RangesDone,
+) -> Result<()> {
+    let (parent, tail) = (format!("{s}.{table}"), format!("{s}.\"{table}_tail\""));
+    let key = key(client, &parent).await?;
+    let sql = format!(
+        "begin; create table if not exists {tail} (like {parent} including defaults including indexes including storage); \
+         alter table {tail} owner to {}; {} \
+         with late as (delete from {tail} where {key} < {low} returning *) insert into {parent} select * from late; \
+         alter table {parent} attach partition {tail} for values from ({low}) to (maxvalue); commit",
+        owner(client, s, table).await?,
+        without_checks(&tail),
+        low = quoted(low),
+    );
+    if has_rows_below(client, &tail, &key, low).await? {
+        done.late_tails.push(table.to_owned());
+    }
+    run(client, &sql).await
+}
+
+/// A concurrent detach leaves the old range behind as a CHECK constraint, one more each time.
+fn without_checks(table: &str) -> String {
+    format!(
+        "do $$ declare c name; begin \
+         for c in select conname from pg_constraint where conrelid = '{table}'::regclass and contype = 'c' loop \
+         execute format('alter table {table} drop constraint %I', c); end loop; end $$;"
+    )
+}
+
+/// The column by which a table is ranged, quoted.
+async fn key(client: &Client, parent: &str) -> Result<String> {
+    let sql = "/* outhaul:ranges */ select quote_ident(a.attname) from pg_partitioned_table p \
+        join pg_attribute a on a.attrelid = p.partrelid and a.attnum = p.partattrs[0] where p.partrelid = $1::text::regclass";
+    let rows = client.query_typed(sql, &[(&parent, Type::TEXT)]).await?;
+    rows.first().map(|row| row.get(0)).ok_or_else(|| {
+        Error::new(Kind::SchemaMissing, format!("{parent} is not a partitioned table"))
+            .with_hint("Check that the schema was migrated by this version.")
+    })
+}
+
+async fn has_rows_below(client: &Client, tail: &str, key: &str, low: Timestamp) -> Result<bool> {
+    let exists = "/* outhaul:ranges */ select to_regclass($1::text) is not null";
+    let rows = client.query_typed(exists, &[(&tail, Type::TEXT)]).await?;
+    if !rows.first().is_some_and(|row| row.get(0)) {
+        return Ok(false);
+    }
+    let sql =
+        format!("/* outhaul:ranges */ select exists (select from {tail} where {key} < {})", quoted(low));
+    Ok(client.query_typed(&sql, &[]).await?.first().is_some_and(|row| row.get(0)))
 }
 
 /// Creates a table beside the parent and attaches it. `create table … partition of` would lock the parent
@@ -168,7 +221,7 @@ async fn close_tail(
 async fn owner(client: &Client, s: &str, table: &str) -> Result<String> {
     let sql = "/* outhaul:ranges */ select quote_ident(pg_get_userbyid(relowner)) from pg_class where oid = $1::text::regclass";
     let name = format!("{s}.{table}");
-    let row = client.query_typed(sql, &[(&name, tokio_postgres::types::Type::TEXT)]).await?;
+    let row = client.query_typed(sql, &[(&name, Type::TEXT)]).await?;
     Ok(row.first().map(|row| row.get(0)).unwrap_or_else(|| "current_user".to_owned()))
 }
 

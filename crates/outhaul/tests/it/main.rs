@@ -16,6 +16,7 @@ mod keys;
 mod leases;
 mod listener;
 mod migrating;
+mod partitions;
 mod prepared;
 mod roles;
 mod schema;
