@@ -87,6 +87,8 @@ struct Rounds {
     near_cost: Duration,
     far_due: Instant,
     woken: Option<Instant>,
+    /// No rescan has followed the last wake yet: what woke may lie behind the floors, or in a new lane.
+    owed: bool,
     cause: Cause,
 }
 
@@ -99,6 +101,7 @@ impl Line {
             near_cost: Duration::ZERO,
             far_due: now + pace::far_every(Duration::ZERO),
             woken: None,
+            owed: false,
             cause: Cause::Startup,
         };
         let mut wakes = self.waker.subscribe();
@@ -330,19 +333,22 @@ impl Line {
             // Asked only by an idle worker, once before each longer sleep.
             let next_due = if rounds.lingering() { None } else { self.jobs.next_due().await.ok().flatten() };
             let since_wake = rounds.woken.map(|at| at.elapsed());
-            let sleep = pace::sleep(Look { since_wake, poll, next_due });
+            let sleep = pace::sleep(Look { since_wake, poll, next_due }).min(rounds.until_owed());
             tokio::select! {
                 changed = wakes.changed() => {
                     if changed.is_err() {
                         std::future::pending::<()>().await;
                     }
                     rounds.woken = Some(Instant::now());
+                    rounds.owed = true;
                     break wakes.borrow_and_update().cause;
                 }
                 () = self.later.notified() => {}
                 () = tokio::time::sleep(sleep) => {
                     break if since_wake.is_some_and(is_lingering) {
                         Cause::Linger
+                    } else if rounds.owed {
+                        Cause::Rescan
                     } else if next_due.is_some_and(|due| due <= sleep) {
                         Cause::Due
                     } else {
@@ -371,6 +377,7 @@ impl Rounds {
         let now = Instant::now();
         if scan != Scan::Ordinary {
             self.near_due = now + pace::NEAR_EVERY;
+            self.owed = false;
             // The cause has had its scan; what follows in this round is ordinary.
             self.cause = Cause::Rescan;
         }
@@ -389,6 +396,11 @@ impl Rounds {
             self.near_due = Instant::now();
         }
         cheap
+    }
+
+    /// How long a sleep may last for the sake of the rescan that is owed.
+    fn until_owed(&self) -> Duration {
+        if self.owed { self.near_due.saturating_duration_since(Instant::now()) } else { Duration::MAX }
     }
 
     fn lingering(&self) -> bool {

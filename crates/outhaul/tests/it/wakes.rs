@@ -141,15 +141,24 @@ async fn a_job_begins_when_it_becomes_due_although_the_worker_polls_rarely() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_more_urgent_lane_that_is_new_is_seen_at_once() {
-    let mut db = Db::new().await;
-    let log = EffectLog::new().await;
-    let worker = sleeper(&mut db, &log).await;
-    for (n, priority) in [0, 5, -5, 10, -10, 7].into_iter().enumerate() {
-        let job = Act::Nothing.job().priority(priority);
-        outhaul::enqueue(&mut db.client, &job).await.unwrap();
-        let n = n as i64 + 1;
-        until(&format!("the job of priority {priority}"), || async { log.count("end").await == n }).await;
+async fn a_wake_finds_new_lanes_also_when_claims_are_slow() {
+    for delay in [0, 5] {
+        let mut db = Db::new().await;
+        let log = EffectLog::new().await;
+        let proxy = Proxy::start(&db.database.tcp_url()).await.unwrap();
+        let slow = Rule::on(Match::at(Phase::BeforeForward).tag("claim")).always();
+        proxy.add(slow.then(Action::Delay(Duration::from_millis(delay))));
+        let builder = outhaul::Worker::builder(proxy.url().parse().unwrap())
+            .options(crate::support::quick())
+            .handle(log.actor("w"))
+            .with(|o| (o.poll, o.canary) = (NEVER, NEVER));
+        let worker = Running::start(builder).await;
+        for (n, priority) in [0, 5, -5, 10, -10, 7].into_iter().enumerate() {
+            let job = Act::Nothing.job().priority(priority);
+            outhaul::enqueue(&mut db.client, &job).await.unwrap();
+            let n = n as i64 + 1;
+            until(&format!("the job of priority {priority}"), || async { log.count("end").await == n }).await;
+        }
+        worker.stop().await;
     }
-    worker.stop().await;
 }
