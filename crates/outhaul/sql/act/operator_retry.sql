@@ -12,7 +12,8 @@ declare
   n bigint;
   woke boolean;
 begin
-  update jobs j set run_at = clock_timestamp() where j.id = operator_retry.id and j.lease_until = '-infinity';
+  -- A job that is overdue keeps its place in front.
+  update jobs j set run_at = least(j.run_at, clock_timestamp()) where j.id = operator_retry.id and j.lease_until = '-infinity';
   if found then
     outcome := 'due';
   else

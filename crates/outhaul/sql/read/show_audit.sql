@@ -7,6 +7,6 @@ language sql stable security definer
 set search_path from current
 as $$ /* outhaul:show_audit */
   select a.seq, a.at, a.actor, a.action, a.object, a.details::text, a.reason from audit_log a
-   where show_audit.before is null or a.seq < show_audit.before
+   where a.seq < coalesce(show_audit.before, 9223372036854775807)
    order by a.seq desc limit least(greatest(show_audit.n, 1), 1000)
 $$;

@@ -20,6 +20,8 @@ as $$ /* outhaul:show_jobs */
      and (show_jobs.queue is null or a.queue = show_jobs.queue)
      and (show_jobs.job_type is null or a.job_type = show_jobs.job_type)
      and (show_jobs.before is null or a.id < show_jobs.before)
+     -- The line above cannot begin an index scan, this one can.
+     and a.id <= coalesce(show_jobs.before, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
    order by a.id desc
    limit least(greatest(show_jobs.n, 1), 1000)
 $$;

@@ -27,7 +27,8 @@ begin
       select (select x.queue from jobs_dead x where x.queue > dead_names.name order by x.queue limit 1)
         from dead_names where dead_names.name is not null
     ), alive as (
-      select w.id, k.key as name from workers w cross join lateral jsonb_object_keys(w.queues) k(key)
+      select w.id, k.key as name from workers w
+       cross join lateral jsonb_object_keys(case jsonb_typeof(w.queues) when 'object' then w.queues else '{}' end) k(key)
        where w.heartbeat_at > statement_timestamp() - interval '30 seconds'
     ), names as (
       select n.name from live n where n.name is not null

@@ -6,6 +6,7 @@ mod fault;
 mod support;
 
 mod adapters;
+mod audit;
 mod claims;
 mod crash;
 mod enqueue;
@@ -17,6 +18,7 @@ mod leases;
 mod listener;
 mod migrating;
 mod partitions;
+mod reading;
 mod prepared;
 mod roles;
 mod schema;
