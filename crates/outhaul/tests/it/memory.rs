@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use outhaul::Producer;
-use outhaul_local::Child;
+use outhaul_local::{Action, Child, Match, Phase, Proxy, Rule};
 use tokio_postgres::Client;
 
 use crate::fault::{Act, EffectLog, Post, enqueue_all};
-use crate::support::{Db, connect};
+use crate::support::{Counter, Db, PATIENCE, Running, connect, until};
 
 /// Resident memory of a process in KiB.
 fn resident(child: &Child) -> u64 {
@@ -33,6 +33,38 @@ async fn nothing_is_kept_of_jobs_that_have_ended() {
     assert!(grown < sizes[2] / 10 + 1_024, "{sizes:?} KiB after each round");
     // It says itself how many it holds, every five seconds.
     db.until("none is held", "select running = 0 from outhaul.workers").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_held_is_bounded_while_reports_do_not_get_through() {
+    let mut db = Db::new().await;
+    let proxy = Proxy::start(&db.database.tcp_url()).await.unwrap();
+    let held =
+        proxy.add(Rule::on(Match::at(Phase::BeforeForward).tag("complete")).always().then(Action::Hold));
+    let counter = Counter::default();
+    let count = counter.clone();
+    let builder = outhaul::Worker::builder(proxy.url().parse().unwrap())
+        .options(crate::support::quick())
+        .with(|o| o.lease = Duration::from_secs(60))
+        .handle(move |_: Act, _| {
+            count.begin();
+            std::future::ready(Ok(()))
+        });
+    let worker = Running::start(builder).await;
+    enqueue_all(&mut db.client, &vec![Act::Silent.job(); 10_000]).await;
+    held.fired(PATIENCE).await.unwrap();
+    until("it has claimed ahead", || async { counter.begun() >= 2_000 }).await;
+    // It has every chance to claim more.
+    let leased = "select count(*) from outhaul.jobs where status = 'leased'";
+    for _ in 0..50 {
+        let leased = db.count(leased).await;
+        assert!(leased <= 4_100, "{leased} jobs held, none of them reported");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    held.remove();
+    db.until("all completed", "select count(*) = 10000 from outhaul.jobs_finished").await;
+    worker.stop().await;
+    assert_eq!(counter.begun(), 10_000);
 }
 
 const IDLE_IN_TRANSACTION: &str = "select count(*) from pg_stat_activity where datname = current_database() \

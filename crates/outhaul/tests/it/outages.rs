@@ -181,3 +181,45 @@ async fn a_worker_outlives_a_stop_of_its_server_and_goes_on() {
     }
     assert_eq!(log.count("begin").await, 20);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_turns_read_only_is_worked_again_within_two_seconds_of_its_return() {
+    let server = shop().await;
+    let log = EffectLog::new().await;
+    let workers = workers(&server, &log, 2).await;
+    let mut client = connect(&server.url()).await;
+    // This session keeps writing; all others follow the server's default.
+    client.batch_execute("set default_transaction_read_only = off").await.unwrap();
+    enqueue_all(&mut client, &vec![Act::Nothing.job(); 20]).await;
+    log.until("end", 20).await;
+    let set = async |client: &Client, value: &str| {
+        let sql = format!("alter system set default_transaction_read_only = {value}");
+        client.batch_execute(&sql).await.unwrap();
+        client.batch_execute("select pg_reload_conf()").await.unwrap();
+    };
+    set(&client, "on").await;
+    until("sessions follow", || async { is_read_only(&server).await }).await;
+    enqueue_all(&mut client, &vec![Act::Nothing.job(); 20]).await;
+    // Every connection meets it more than once.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(log.count("begin").await, 20);
+    assert!(workers.iter().all(|worker| !worker.has_ended()));
+    set(&client, "off").await;
+    until("sessions follow", || async { !is_read_only(&server).await }).await;
+    let writable: Timestamp = client.query_one("select clock_timestamp()", &[]).await.unwrap().get(0);
+    log.until("end", 40).await;
+    let first = log.all("begin").await[20].at;
+    assert!(
+        first <= writable + SignedDuration::from_secs(2),
+        "writable at {writable}, first begin at {first}"
+    );
+    for worker in workers {
+        worker.stop().await;
+    }
+}
+
+async fn is_read_only(server: &Throwaway) -> bool {
+    let client = connect(&server.url()).await;
+    let row = client.query_one("select current_setting('transaction_read_only')", &[]).await.unwrap();
+    row.get::<_, &str>(0) == "on"
+}

@@ -162,3 +162,21 @@ async fn a_wake_finds_new_lanes_also_when_claims_are_slow() {
         worker.stop().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn floors_of_a_clock_that_was_ahead_hide_nothing() {
+    let mut db = Db::new().await;
+    let log = EffectLog::new().await;
+    // As a process leaves them whose server's clock was set back an hour since.
+    let floors = "insert into outhaul.queue_floors (queue, priorities, shares, run_ats, floored_at, swept_at) \
+        values ('acts', '{0}', '{0}', array[now() + interval '1 hour'], now() + interval '1 hour', now() + interval '1 hour')";
+    db.client.batch_execute(floors).await.unwrap();
+    enqueue_all(&mut db.client, &vec![Act::Nothing.job(); 20]).await;
+    // Three of them have lost their worker.
+    let claim = "select from outhaul.claim('acts', 3, gen_random_uuid(), interval '1 minute')";
+    db.client.batch_execute(claim).await.unwrap();
+    assert_eq!(db.age_leases().await, 3);
+    let worker = Running::start(db.worker().handle(log.actor("w"))).await;
+    log.until("end", 20).await;
+    worker.stop().await;
+}
