@@ -14,6 +14,7 @@ mod fencing;
 mod flow;
 mod input;
 mod keys;
+mod layers;
 mod leases;
 mod listener;
 mod migrating;
