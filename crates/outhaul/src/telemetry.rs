@@ -110,9 +110,7 @@ const MAX_CODES: usize = 64;
 /// `other`. Codes come from handlers, which might put anything into them.
 pub(crate) fn code_label(code: Option<&str>) -> String {
     let Some(code) = code else { return "none".into() };
-    let formed = !code.is_empty()
-        && code.len() <= 40
-        && code.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+    let formed = is_code(code);
     let mut codes = CODES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if formed && (codes.contains(code) || codes.len() < MAX_CODES) {
         if !codes.contains(code) {
@@ -121,6 +119,17 @@ pub(crate) fn code_label(code: Option<&str>) -> String {
         return code.to_owned();
     }
     "other".into()
+}
+
+/// Words of small letters and digits with `_` between them. A word with digits is short, so that no id and no number
+/// of a customer is taken for one.
+fn is_code(code: &str) -> bool {
+    let is_word = |word: &str| {
+        let digits = word.bytes().filter(u8::is_ascii_digit).count();
+        let letters = word.bytes().filter(u8::is_ascii_lowercase).count();
+        !word.is_empty() && digits + letters == word.len() && (digits == 0 || digits <= 5 && word.len() <= 8)
+    };
+    code.len() <= 40 && code.split('_').all(is_word)
 }
 
 /// Handles of the metrics of one job type in one queue, looked up once instead of for each job.
@@ -202,6 +211,10 @@ mod tests {
         assert_eq!(code_label(Some("http_503")), "http_503");
         assert_eq!(code_label(Some("user 7 <a@example.test>")), "other");
         assert_eq!(code_label(Some(&"x".repeat(41))), "other");
+        for id in ["01a22db6839a712d91f72529230257c9", "user_1000003", "", "_", "a__b", "Http_503"] {
+            assert_eq!(code_label(Some(id)), "other", "{id}");
+        }
+        assert!(["e2e_timeout", "sha256_mismatch", "503", "card_declined"].into_iter().all(is_code));
         assert_eq!(code_label(None), "none");
     }
 

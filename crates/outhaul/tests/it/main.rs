@@ -17,6 +17,7 @@ mod keys;
 mod layers;
 mod leases;
 mod listener;
+mod metrics_text;
 mod migrating;
 mod partitions;
 mod reading;
