@@ -12,18 +12,21 @@ language plpgsql volatile security definer
 set search_path from current
 as $$ /* outhaul:take_key */
 declare
-  nil constant uuid := '00000000-0000-0000-0000-000000000000';
-  in_scope constant uuid := coalesce(take_key.organization_id, nil);
-  request constant bigint := hashtextextended(take_key.body, 0);
+  in_scope uuid;
+  request bigint;
   has record;
 begin
+  -- Most keys are new; what follows is only set up when one is not.
+  insert into job_keys (scope, kind, key, job_id, digest)
+  values (coalesce(take_key.organization_id, '00000000-0000-0000-0000-000000000000'), take_key.job_type,
+          take_key.idempotency_key, take_key.new_id, hashtextextended(take_key.body, 0))
+  on conflict do nothing;
+  if found then
+    return null;
+  end if;
+  in_scope := coalesce(take_key.organization_id, '00000000-0000-0000-0000-000000000000');
+  request := hashtextextended(take_key.body, 0);
   for i in 1..5 loop
-    insert into job_keys (scope, kind, key, job_id, digest)
-    values (in_scope, take_key.job_type, take_key.idempotency_key, take_key.new_id, request)
-    on conflict do nothing;
-    if found then
-      return null;
-    end if;
     -- A key past its time counts as free even before upkeep has removed it.
     update job_keys k set job_id = take_key.new_id, digest = request, expires_at = null
      where k.scope = in_scope and k.kind = take_key.job_type and k.key = take_key.idempotency_key
@@ -40,6 +43,12 @@ begin
           hint = 'Use a new key for a new request, or repeat the same payload.';
       end if;
       return has.job_id;
+    end if;
+    insert into job_keys (scope, kind, key, job_id, digest)
+    values (in_scope, take_key.job_type, take_key.idempotency_key, take_key.new_id, request)
+    on conflict do nothing;
+    if found then
+      return null;
     end if;
   end loop;
   raise exception using errcode = '40001',

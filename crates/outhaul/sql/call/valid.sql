@@ -3,7 +3,8 @@
 -- Parameters: the job's columns; bytes is octet_length of the payload's text form.
 -- The length is not part of the pattern: a counted repetition makes the match 20 times slower (4 us).
 -- Index, locks: none. Returns true, so that a caller evaluates it as an expression and not as a
--- statement, which would cost about as much as the rest of a small enqueue's checks.
+-- statement. Every expression of a plpgsql function is set up anew in each transaction (about 1.5 us), so
+-- what is usual passes one expression; the rest only finds out what to say.
 create or replace function valid(
   queue text, job_type text, bytes integer, idempotency_key text, priority integer,
   max_attempts integer, run_at timestamptz, timeout interval, traceparent text, organization_id uuid
@@ -11,6 +12,14 @@ create or replace function valid(
 language plpgsql immutable
 as $$ /* outhaul:valid */
 begin
+  if octet_length(queue) <= 63 and queue ~ '^[A-Za-z][A-Za-z0-9_.:-]*$'
+     and octet_length(job_type) <= 63 and job_type ~ '^[A-Za-z][A-Za-z0-9_.:-]*$'
+     and bytes <= 262144 and coalesce(octet_length(idempotency_key), 1) between 1 and 255
+     and priority between -10 and 10 and max_attempts between 1 and 1000
+     and run_at is null and timeout is null and traceparent is null
+     and organization_id is distinct from '00000000-0000-0000-0000-000000000000' then
+    return true;
+  end if;
   if queue is null or octet_length(queue) > 63 or queue !~ '^[A-Za-z][A-Za-z0-9_.:-]*$' then
     raise exception using errcode = 'OH001', column = 'queue',
       message = 'queue name is not valid',
