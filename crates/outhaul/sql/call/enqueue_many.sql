@@ -43,7 +43,9 @@ begin
            greatest(u.run_at, t), t, enqueue_many.max_attempts, enqueue_many.timeout, enqueue_many.traceparent
       from (select a.id, a.body::jsonb as payload, a.organization_id, a.run_at
               from unnest(enqueue_many.ids, enqueue_many.payloads, enqueue_many.organization_ids, enqueue_many.run_ats)
-                   as a(id, body, organization_id, run_at)) u
+                   as a(id, body, organization_id, run_at)
+            -- Without it the planner merges the levels, and parses each payload once for every use.
+            offset 0) u
            -- valid() runs for a row only when the cheap test fails, to raise its error.
      where (octet_length(u.payload::text) <= 262144 and u.run_at is null and u.organization_id is distinct from nil)
         or valid(enqueue_many.queue, enqueue_many.job_type, octet_length(u.payload::text), null, 0, 1, u.run_at, null, null,
