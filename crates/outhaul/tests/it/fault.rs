@@ -219,6 +219,8 @@ impl Post {
         Worker::builder(dsn).handle(log.actor(&self.name)).with(|o| {
             (o.lease, o.sweep, o.poll) = (ms(self.lease), ms(self.sweep), ms(self.poll));
             (o.drain, o.grace) = (ms(self.drain), ms(self.grace));
+            // A canary wakes too, and who polls rarely is meant to sleep.
+            o.canary = ms(self.poll.max(15_000));
             (o.concurrency, o.listen) = (self.concurrency, self.listen);
             o.retry.backoff = Backoff { base: ms(self.backoff), ..Backoff::default() };
         })

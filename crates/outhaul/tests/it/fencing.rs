@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use outhaul::{Context, Failure, Job, NewJob};
 use serde::{Deserialize, Serialize};
@@ -326,22 +326,35 @@ async fn complete_in_refuses_another_isolation_level() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_somebody_has_locked_does_not_hold_up_the_reports_of_others() {
-    for act in [Act::Sleep(300), Act::Fail("no".into())] {
+    let ends_after = Duration::from_millis(1_000);
+    // One completes and one fails.
+    let sleep = Act::Sleep(ends_after.as_millis() as u64).job();
+    for job in [sleep, Act::Hang.job().timeout(ends_after).max_attempts(1)] {
         let mut db = Db::new().await;
         let log = EffectLog::new().await;
-        let worker = Running::start(db.worker().handle(log.actor("w")).with(|o| o.concurrency = 100)).await;
-        let locked = outhaul::enqueue(&mut db.client, &act.job().max_attempts(1)).await.unwrap().id().0;
+        // A lease that ends while its row is locked cannot be renewed, which is not what this is about.
+        let lease = Duration::from_secs(60);
+        let builder = db.worker().handle(log.actor("w")).with(|o| (o.concurrency, o.lease) = (100, lease));
+        let worker = Running::start(builder).await;
+        let locked = outhaul::enqueue(&mut db.client, &job).await.unwrap().id().0;
+        log.until("begin", 1).await;
+        let begun = Instant::now();
         let mut operator = db.connect().await;
         let tx = operator.transaction().await.unwrap();
-        tx.execute("select 1 from outhaul.jobs where id = $1 for update", &[&locked]).await.unwrap();
-        let mut jobs = vec![Act::Nothing.job(); 50];
-        jobs.extend(vec![Act::Fail("no".into()).job().max_attempts(1); 50]);
-        enqueue_all(&mut db.client, &jobs).await;
-        db.until("the others are settled", "select count(*) = 1 from outhaul.jobs").await;
+        let lock = "select 1 from outhaul.jobs where id = $1 for update";
+        assert_eq!(tx.execute(lock, &[&locked]).await.unwrap(), 1, "it runs");
+        let mut others = vec![Act::Nothing.job(); 20];
+        others.extend(vec![Act::Fail("no".into()).job().max_attempts(1); 20]);
+        let mut bursts = 0;
+        while begun.elapsed() < 2 * ends_after {
+            enqueue_all(&mut db.client, &others).await;
+            db.until("the others are settled", "select count(*) = 1 from outhaul.jobs").await;
+            bursts += 1;
+        }
         tx.rollback().await.unwrap();
         db.until("it is settled too", "select count(*) = 0 from outhaul.jobs").await;
         worker.stop().await;
-        assert_eq!(log.count("begin").await, 101, "nothing ran twice");
+        assert_eq!(log.count("begin").await, 1 + 40 * bursts, "nothing ran twice");
     }
 }
 

@@ -101,6 +101,8 @@ async fn what_a_claim_under_way_brings_is_given_back_by_a_drain() {
         held = next;
     }
     worker.stopper().drain();
+    // Not before everybody has heard of the drain, so that the answer meets a worker that stops.
+    tokio::time::sleep(Duration::from_millis(100)).await;
     held.release();
     worker.stop().await;
     let back = "select count(*) from outhaul.jobs where status = 'pending' and attempts = 0";

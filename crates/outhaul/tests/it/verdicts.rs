@@ -293,7 +293,9 @@ async fn a_pause_stops_claims_and_a_resume_wakes() {
     let mut db = Db::new().await;
     let log = EffectLog::new().await;
     // Only a wake-up makes it look.
-    let builder = db.worker().handle(log.actor("w")).with(|o| o.poll = Duration::from_secs(600));
+    let builder = db.worker().handle(log.actor("w")).with(|o| {
+        (o.poll, o.canary) = (Duration::from_secs(600), Duration::from_secs(600));
+    });
     let running = Running::start(builder).await;
     let operator = db.operator().await;
     assert!(operator.pause("acts", Some("test")).await.unwrap());

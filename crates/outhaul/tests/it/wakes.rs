@@ -14,7 +14,8 @@ const NEVER: Duration = Duration::from_secs(3600);
 
 /// A worker that looks at its start, and then only for a reason.
 async fn sleeper(db: &mut Db, log: &EffectLog) -> Running {
-    let worker = Running::start(db.worker().handle(log.actor("w")).with(|o| o.poll = NEVER)).await;
+    let builder = db.worker().handle(log.actor("w")).with(|o| (o.poll, o.canary) = (NEVER, NEVER));
+    let worker = Running::start(builder).await;
     let listening = "select count(*) = 1 from pg_stat_activity where datname = current_database() \
         and application_name = 'outhaul/listen' and state = 'idle'";
     db.until("it listens", listening).await;
@@ -41,7 +42,7 @@ async fn a_thousand_notifications_for_one_job_do_not_cause_a_thousand_claims() {
     let builder = outhaul::Worker::builder(proxy.url().parse().unwrap())
         .options(crate::support::quick())
         .handle(counter.handler())
-        .with(|o| o.poll = NEVER);
+        .with(|o| (o.poll, o.canary) = (NEVER, NEVER));
     let worker = Running::start(builder).await;
     let claims = Rule::on(Match::at(Phase::BeforeForward).tag("claim")).always();
     let claims = proxy.add(claims.then(Action::Delay(Duration::ZERO)));
