@@ -32,6 +32,9 @@ CREATE FUNCTION outhaul.audit_verify(n integer DEFAULT 10) RETURNS TABLE(seq big
 CREATE FUNCTION outhaul.cancel(id uuid, reason text DEFAULT NULL::text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS '...';
 
 CREATE FUNCTION outhaul.claim(queue text, n integer, worker uuid, lease interval, priorities smallint[] DEFAULT NULL::smallint[], shares integer[] DEFAULT NULL::integer[], run_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], behind_ms bigint[] DEFAULT NULL::bigint[], each integer DEFAULT NULL::integer, discover boolean DEFAULT false, skip_types text[] DEFAULT '{}'::text[]) RETURNS TABLE(id uuid, lease_token uuid, job_type text, payload text, attempts integer, claim_no integer, max_attempts integer, priority smallint, share integer, run_at timestamp with time zone, created_at timestamp with time zone, organization_id uuid, timeout_ms bigint, traceparent text, history text, locked_at timestamp with time zone)
@@ -62,6 +65,9 @@ CREATE FUNCTION outhaul.complete(ids uuid[], lease_tokens uuid[], claim_nos inte
 CREATE FUNCTION outhaul.complete_in(id uuid, lease_token uuid, claim_no integer, history text DEFAULT 'row'::text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS '...';
 
 CREATE FUNCTION outhaul.enqueue(queue text, job_type text, payload jsonb DEFAULT '{}'::jsonb, id uuid DEFAULT NULL::uuid, idempotency_key text DEFAULT NULL::text, organization_id uuid DEFAULT NULL::uuid, priority integer DEFAULT 0, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT 10, timeout interval DEFAULT NULL::interval, traceparent text DEFAULT NULL::text, notify boolean DEFAULT true) RETURNS uuid
@@ -150,6 +156,9 @@ CREATE FUNCTION outhaul.operator_pause(queue text, paused boolean, reason text D
 CREATE FUNCTION outhaul.operator_retry(id uuid, reason text DEFAULT NULL::text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS '...';
 
 CREATE FUNCTION outhaul.partitions() RETURNS TABLE(parent text, name text, low timestamp with time zone, high timestamp with time zone, detach_pending boolean, step_seconds bigint, ahead integer, keep_seconds bigint, now timestamp with time zone, orphan boolean)
@@ -167,6 +176,9 @@ CREATE FUNCTION outhaul.publish_floors(queue text, priorities smallint[], shares
 CREATE FUNCTION outhaul.remove_expired(n integer) RETURNS TABLE(keys bigint, dead bigint, workers bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS '...';
 
 CREATE FUNCTION outhaul.renew(ids uuid[], lease_tokens uuid[], lease interval) RETURNS TABLE(id uuid, state text)
@@ -250,6 +262,9 @@ CREATE FUNCTION outhaul.snooze(id uuid, lease_token uuid, claim_no integer, dela
 CREATE FUNCTION outhaul.take_key(new_id uuid, organization_id uuid, job_type text, idempotency_key text, body text) RETURNS uuid
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS '...';
 
 CREATE FUNCTION outhaul.take_sweep(queue text, every interval) RETURNS boolean

@@ -5,7 +5,7 @@
 -- Index: jobs_pkey, jobs_dead_pkey. Locks: the job's row, the audit head.
 create or replace function operator_retry(id uuid, reason text default null) returns text
 language plpgsql volatile security definer
-set search_path from current
+set search_path from current set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$ /* outhaul:operator_retry */
 declare
   outcome text;

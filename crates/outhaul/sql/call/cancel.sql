@@ -6,7 +6,7 @@
 -- Index: jobs_pkey. Locks: the job's row.
 create or replace function cancel(id uuid, reason text default null) returns text
 language plpgsql volatile security definer
-set search_path from current
+set search_path from current set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$ /* outhaul:cancel */
 begin
   if octet_length(cancel.reason) > 64 then
@@ -17,9 +17,11 @@ begin
     delete from jobs j where j.id = cancel.id returning j.*
   ), k as (
     update job_keys k set expires_at = clock_timestamp() + make_interval(secs => setting_seconds('key_retention_seconds'))
-      from d where d.idempotency_key is not null
-       and k.scope = coalesce(d.organization_id, '00000000-0000-0000-0000-000000000000')
-       and k.kind = d.job_type and k.key = d.idempotency_key and k.job_id = d.id
+      from d cross join lateral (
+        select y.ctid as ct from job_keys y
+         where y.scope = coalesce(d.organization_id, '00000000-0000-0000-0000-000000000000') and y.kind = d.job_type
+           and y.key = d.idempotency_key and y.job_id = d.id offset 0) x
+     where k.ctid = x.ct
   ), a as (
     insert into job_attempts (started_at, job_id, claim_no, attempt, worker_id, outcome, error_class, error_code)
     select d.locked_at, d.id, d.claim_no, d.attempts, d.locked_by, 'cancelled', 'revoked', cancel.reason

@@ -9,7 +9,7 @@
 create or replace function take_key(new_id uuid, organization_id uuid, job_type text, idempotency_key text, body text)
 returns uuid
 language plpgsql volatile security definer
-set search_path from current
+set search_path from current set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$ /* outhaul:take_key */
 declare
   in_scope uuid;

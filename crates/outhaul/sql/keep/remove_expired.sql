@@ -4,7 +4,7 @@
 -- Index: job_keys_expiry, jobs_dead_died. Locks: the removed rows, skipping locked ones.
 create or replace function remove_expired(n integer) returns table (keys bigint, dead bigint, workers bigint)
 language plpgsql volatile security definer
-set search_path from current
+set search_path from current set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$ /* outhaul:remove_expired */
 #variable_conflict use_column
 begin
@@ -23,9 +23,11 @@ begin
     returning x.id, x.organization_id, x.job_type, x.idempotency_key
   ), k as (
     update job_keys k set expires_at = clock_timestamp() + make_interval(secs => setting_seconds('key_retention_seconds'))
-      from d where d.idempotency_key is not null
-       and k.scope = coalesce(d.organization_id, '00000000-0000-0000-0000-000000000000')
-       and k.kind = d.job_type and k.key = d.idempotency_key and k.job_id = d.id
+      from d cross join lateral (
+        select y.ctid as ct from job_keys y
+         where y.scope = coalesce(d.organization_id, '00000000-0000-0000-0000-000000000000') and y.kind = d.job_type
+           and y.key = d.idempotency_key and y.job_id = d.id offset 0) x
+     where k.ctid = x.ct
   ) select count(*) from d into dead;
   with d as (
     delete from workers w where w.heartbeat_at < statement_timestamp() - interval '1 day' returning 1

@@ -4,7 +4,7 @@
 -- Parameters: ids and lease_tokens, parallel; lease, counted from now.
 -- Returns only ids that were not renewed: lost when the job ended, was cancelled or was leased anew, locked
 -- when its row was skipped and the lease still stands.
--- Index: jobs_pkey, then by ctid. Locks: NO KEY UPDATE in id order, skipping locked rows.
+-- Index: jobs_pkey, then by ctid. Locks: NO KEY UPDATE in the order given, skipping locked rows.
 create or replace function renew(ids uuid[], lease_tokens uuid[], lease interval)
 returns table (id uuid, state text)
 language plpgsql volatile security definer
@@ -20,10 +20,11 @@ begin
     raise exception using errcode = 'OH001', column = 'lease', message = 'a lease lasts 1 second to 24 hours';
   end if;
   with l as materialized (
-    select j.ctid as ct from unnest(renew.ids, renew.lease_tokens) u(i, k)
-      join jobs j on j.id = u.i and j.lease_token = u.k and j.lease_until > '-infinity'
-     order by j.id
-       for no key update of j skip locked
+    select x.ct from unnest(renew.ids, renew.lease_tokens) u(i, k)
+     cross join lateral (
+        select j.ctid as ct from jobs j
+         where j.id = u.i and j.lease_token = u.k and j.lease_until > '-infinity'
+           for no key update skip locked) x
   ), r as (
     update jobs j set lease_until = clock_timestamp() + renew.lease from l where j.ctid = l.ct returning j.id
   )

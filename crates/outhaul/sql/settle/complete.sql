@@ -5,7 +5,7 @@
 -- completed before (an answer was lost), else lost. Lost means that nothing was changed.
 -- Fails with 55P03 after 100 ms behind a lock that somebody else holds on one of the rows (an open cancel):
 -- the caller then sends the others without that one, instead of making them all wait.
--- Index: jobs_pkey, job_keys_pkey. Locks: the jobs' rows in the order given, then their keys' rows.
+-- Index: jobs_pkey, then by ctid; job_keys_pkey. Locks: the jobs' rows in the order given, then their keys' rows.
 create or replace function complete(ids uuid[], lease_tokens uuid[], claim_nos integer[], history text default 'row')
 returns table (id uuid, state text)
 language plpgsql volatile security definer
@@ -15,12 +15,22 @@ set enable_bitmapscan = off set enable_material = off set jit = off set lock_tim
 as $$ /* outhaul:complete */
 #variable_conflict use_column
 declare
+  locked tid[];
   ended uuid[];
 begin
+  -- Locking is a statement of its own, because the next one must see the rows as they are locked: one that was
+  -- renewed a moment ago is a new version, which the snapshot of this statement does not contain.
+  -- LATERAL makes one index probe of each id the only plan: a join that was planned while the table was
+  -- empty read the whole of it from then on.
+  select array_agg(x.ct) into locked
+    from unnest(complete.ids, complete.lease_tokens) u(i, k)
+   cross join lateral (
+      select j.ctid as ct from jobs j
+       where j.id = u.i and j.lease_token = u.k
+         and j.lease_until > '-infinity'  -- a job that nobody holds has a token too: the nil UUID
+         for update) x;
   with d as (
-    delete from jobs j using unnest(complete.ids, complete.lease_tokens) u(i, k)
-     where j.id = u.i and j.lease_token = u.k
-       and j.lease_until > '-infinity'  -- a job that nobody holds has a token too: the nil UUID
+    delete from jobs j where j.ctid = any (locked)
     returning j.id, j.created_at, j.locked_at, j.organization_id, j.attempts, j.claim_no, j.max_attempts, j.priority,
               j.queue, j.job_type, j.idempotency_key, case when complete.history = 'payload' then j.payload end as payload
   ), f as (
@@ -31,9 +41,11 @@ begin
       from d where complete.history <> 'none'
   ), k as (
     update job_keys k set expires_at = clock_timestamp() + make_interval(secs => setting_seconds('key_retention_seconds'))
-      from d where d.idempotency_key is not null
-       and k.scope = coalesce(d.organization_id, '00000000-0000-0000-0000-000000000000')
-       and k.kind = d.job_type and k.key = d.idempotency_key and k.job_id = d.id
+      from d cross join lateral (
+        select y.ctid as ct from job_keys y
+         where y.scope = coalesce(d.organization_id, '00000000-0000-0000-0000-000000000000') and y.kind = d.job_type
+           and y.key = d.idempotency_key and y.job_id = d.id offset 0) x
+     where k.ctid = x.ct
   )
   select array_agg(d.id) into ended from d;
   if coalesce(cardinality(ended), 0) < cardinality(complete.ids) then

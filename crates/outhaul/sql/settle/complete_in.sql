@@ -8,7 +8,7 @@
 create or replace function complete_in(id uuid, lease_token uuid, claim_no integer, history text default 'row')
 returns void
 language plpgsql volatile security definer
-set search_path from current
+set search_path from current set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$ /* outhaul:complete_in */
 declare
   missing text;

@@ -1,13 +1,13 @@
 -- fail: settle leased jobs that did not complete, each by its own verdict.
 -- Parameters, parallel and with ids sorted: ids, lease_tokens, claim_nos; verdicts: retry, snooze and
 -- release keep the job (snooze and release give its attempt back), dead_letter and cancel end it;
--- delays_ms until it is due again; classes, codes and summaries of the failure, already cut to size.
+-- delays_ms until it is due again; classes, codes and summaries of the failure, cut to 64 and 1,000 characters.
 -- expired_only => true settles a job only while its lease has run out, for the sweep.
 -- A release wakes listeners: the job is due, and another worker may have room for it.
 -- Returns a row only for ids not settled by this call: locked when somebody else holds the row's lock just
 -- now (an open complete_in or cancel), done when this very claim was settled before, else lost. Lost means
 -- that nothing was changed and that nothing will be.
--- Index: jobs_pkey. Locks: the jobs' rows in id order, skipping locked ones, because one open transaction
+-- Index: jobs_pkey, then by ctid. Locks: the jobs' rows in the order given, skipping locked ones, because one open transaction
 -- must not hold up the reports of all other jobs, nor their recovery; then their keys' rows.
 create or replace function fail(
   ids uuid[], lease_tokens uuid[], claim_nos integer[], verdicts text[], delays_ms bigint[],
@@ -21,6 +21,7 @@ as $$ /* outhaul:fail */
 #variable_conflict use_column
 declare
   nil constant uuid := '00000000-0000-0000-0000-000000000000';
+  locked tid[];
   settled uuid[];
   woke boolean;
 begin
@@ -31,14 +32,20 @@ begin
       message = 'fail: a verdict or delay is not valid',
       hint = 'Verdicts are retry, snooze, release, dead_letter, cancel; delays are 0 to 31536000000 ms.';
   end if;
+  -- Two statements and LATERAL for the reasons that complete gives. NULL stands for a row that is not had.
+  select array_agg(x.ct order by u.o) into locked
+    from unnest(fail.ids, fail.lease_tokens) with ordinality u(i, k, o)
+    left join lateral (
+      select j.ctid as ct from jobs j
+       where j.id = u.i and j.lease_token = u.k and j.lease_until > '-infinity'
+         and (not fail.expired_only or j.lease_until < statement_timestamp())
+         for no key update skip locked) x on true;
   with l as materialized (
-    select j.ctid as ct, j.id, j.attempts, j.claim_no, j.locked_at, j.locked_by, u.v, u.d, u.class, u.code, u.summary
-      from unnest(fail.ids, fail.lease_tokens, fail.verdicts, fail.delays_ms, fail.classes, fail.codes, fail.summaries)
-           u(i, k, v, d, class, code, summary)
-      join jobs j on j.id = u.i and j.lease_token = u.k and j.lease_until > '-infinity'
-     where not fail.expired_only or j.lease_until < statement_timestamp()
-     order by j.id
-       for no key update of j skip locked
+    select u.ct, j.*, u.v, u.d, u.class, left(u.code, 64) as code, left(u.summary, 1000) as summary
+      from unnest(locked, fail.verdicts, fail.delays_ms, fail.classes, fail.codes, fail.summaries)
+           u(ct, v, d, class, code, summary)
+     cross join lateral (
+        select j.id, j.attempts, j.claim_no, j.locked_at, j.locked_by from jobs j where j.ctid = u.ct offset 0) j
   ), kept as (
     update jobs j
        set status = (case when l.v = 'retry' then 'retrying' else 'pending' end)::job_status,
@@ -67,8 +74,11 @@ begin
       from gone g where g.v = 'cancel'
   ), k as (
     update job_keys k set expires_at = clock_timestamp() + make_interval(secs => setting_seconds('key_retention_seconds'))
-      from gone g where g.v = 'cancel' and g.idempotency_key is not null
-       and k.scope = coalesce(g.organization_id, nil) and k.kind = g.job_type and k.key = g.idempotency_key and k.job_id = g.id
+      from gone g cross join lateral (
+        select y.ctid as ct from job_keys y
+         where y.scope = coalesce(g.organization_id, nil) and y.kind = g.job_type and y.key = g.idempotency_key
+           and y.job_id = g.id offset 0) x
+     where g.v = 'cancel' and k.ctid = x.ct
   ), a as (
     insert into job_attempts (started_at, job_id, claim_no, attempt, worker_id, outcome, error_class, error_code, error_summary)
     select l.locked_at, l.id, l.claim_no, l.attempts, l.locked_by,

@@ -9,6 +9,7 @@ mod adapters;
 mod audit;
 mod claims;
 mod crash;
+mod depth;
 mod enqueue;
 mod fencing;
 mod flow;

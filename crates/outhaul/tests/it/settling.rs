@@ -207,3 +207,44 @@ async fn all_jobs_has_every_job_once_in_every_state() {
         e leased false true true, f pending false true false"
     );
 }
+
+/// A renewal makes a new version of the row. A report whose snapshot is older must settle that version, or nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_that_crosses_a_renewal_settles_the_job_or_says_that_it_did_not() {
+    let db = Db::new().await;
+    let tokens: Vec<Uuid> = vec![Uuid::nil(); 200_000];
+    let nobody: Vec<Uuid> = (0..200_000).map(Uuid::from_u128).collect();
+    for (round, report) in ["fail", "complete", "fail", "complete"].into_iter().enumerate() {
+        let lease = leased(&db, &format!("q{round}")).await;
+        // The job stands last in a long batch, so that many renewals fall between its start and the job's turn.
+        let ids: Vec<Uuid> = nobody.iter().copied().chain([lease.id]).collect();
+        let tokens: Vec<Uuid> = tokens.iter().copied().chain([lease.token]).collect();
+        let client = db.connect().await;
+        let reporting = tokio::spawn(async move {
+            let ones = vec![1i32; ids.len()];
+            let sql = match report {
+                "complete" => "select state from outhaul.complete($1, $2, $3) where id = $4",
+                _ => {
+                    "select state from outhaul.fail($1::uuid[], $2, $3, array_fill('retry'::text, array[cardinality($1::uuid[])]), \
+                    array_fill(3600000::bigint, array[cardinality($1::uuid[])]), '{}', '{}', '{}') where id = $4"
+                }
+            };
+            let state = client.query_opt(sql, &[&ids, &tokens, &ones, &lease.id]).await.unwrap();
+            state.map(|row| row.get::<_, String>(0))
+        });
+        let mut renewals = 0;
+        while !reporting.is_finished() {
+            renewals += i32::from(crate::calls::renew(&db.client, lease.id, lease.token).await == "renewed");
+        }
+        let (state, status) = (reporting.await.unwrap(), db.status(lease.id).await);
+        let settled = if report == "complete" { "completed" } else { "retrying" };
+        match state.as_deref() {
+            None => assert_eq!(
+                status, settled,
+                "{report} said that it had settled the job, after {renewals} renewals"
+            ),
+            Some("locked") => assert_eq!(status, "leased", "{report}"),
+            Some(state) => panic!("{report}: {state}, after {renewals} renewals"),
+        }
+    }
+}
