@@ -99,6 +99,36 @@ async fn a_completion_after_the_expiry_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_before_the_expiry_stands() {
+    let mut db = Db::new().await;
+    let id = Act::Nothing.enqueue(&mut db.client).await;
+    let lease = claim(&db.client, 1).await;
+    db.age_leases().await;
+    let found = db.client.query("select id from outhaul.expired('acts', 10)", &[]).await.unwrap();
+    assert_eq!(found.len(), 1, "the sweep has read it as expired");
+    let renew = "select * from outhaul.renew(array[$1::uuid], array[$2::uuid], interval '1 minute')";
+    assert_eq!(db.client.query(renew, &[&id, &lease[0].token]).await.unwrap().len(), 0);
+    let renewed = row_of(&db.client, id).await;
+    assert_eq!(fail(&db.client, &lease, "retry", true).await, [(id, "lost".to_owned())]);
+    assert_eq!(row_of(&db.client, id).await, renewed);
+    assert_eq!(complete(&db.client, &lease).await, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_somebody_has_locked_is_not_waited_for_by_a_claim() {
+    let mut db = Db::new().await;
+    let ids = enqueue_all(&mut db.client, &vec![Act::Nothing.job(); 5]).await;
+    let mut operator = db.connect().await;
+    let tx = operator.transaction().await.unwrap();
+    tx.execute("select 1 from outhaul.jobs where id = $1 for update", &[&ids[0]]).await.unwrap();
+    db.client.batch_execute("set lock_timeout = '5s'").await.unwrap();
+    let claimed = claim(&db.client, 10).await;
+    assert!(claimed.len() == 4 && claimed.iter().all(|lease| lease.id != ids[0]));
+    tx.rollback().await.unwrap();
+    assert_eq!(claim(&db.client, 10).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn forged_and_repeated_reports_are_refused() {
     let mut db = Db::new().await;
     let id = Act::Nothing.enqueue(&mut db.client).await;
