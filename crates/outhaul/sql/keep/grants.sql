@@ -1,6 +1,6 @@
 -- grants: who may call what, for the five roles; run at the end of every migration.
 -- Nothing is granted to PUBLIC. A producer may also INSERT INTO jobs, but not into the columns of the lease.
--- The table of rights is here and nowhere else; a test compares it with the catalogue.
+-- The table of rights is here and nowhere else; a test compares it with the catalogue. Locks: none on tables.
 do $$ /* outhaul:grants */
 declare
   s constant text := quote_ident(current_schema());
