@@ -15,45 +15,51 @@ set enable_bitmapscan = off set enable_material = off set jit = off set lock_tim
 as $$ /* outhaul:complete */
 #variable_conflict use_column
 declare
-  locked tid[];
-  ended uuid[];
+  ended uuid[] := '{}';
+  now_ended uuid[];
 begin
-  -- Locking is a statement of its own, because the next one must see the rows as they are locked: one that was
-  -- renewed a moment ago is a new version, which the snapshot of this statement does not contain.
-  -- LATERAL makes one index probe of each id the only plan: a join that was planned while the table was
-  -- empty read the whole of it from then on.
-  select array_agg(x.ct) into locked
-    from unnest(complete.ids, complete.lease_tokens) u(i, k)
-   cross join lateral (
-      select j.ctid as ct from jobs j
-       where j.id = u.i and j.lease_token = u.k
-         and j.lease_until > '-infinity'  -- a job that nobody holds has a token too: the nil UUID
-         for update) x;
-  with d as (
-    delete from jobs j where j.ctid = any (locked)
-    returning j.id, j.created_at, j.locked_at, j.organization_id, j.attempts, j.claim_no, j.max_attempts, j.priority,
-              j.queue, j.job_type, j.idempotency_key, case when complete.history = 'payload' then j.payload end as payload
-  ), f as (
-    insert into jobs_finished (created_at, started_at, id, organization_id, attempts, claim_no, max_attempts, priority,
-                               status, queue, job_type, payload)
-    select d.created_at, d.locked_at, d.id, d.organization_id, d.attempts, d.claim_no, d.max_attempts, d.priority,
-           'completed', d.queue, d.job_type, d.payload
-      from d where complete.history <> 'none'
-  ), k as (
-    update job_keys k set expires_at = clock_timestamp() + make_interval(secs => setting_seconds('key_retention_seconds'))
-      from d cross join lateral (
-        select y.ctid as ct from job_keys y
-         where y.scope = coalesce(d.organization_id, '00000000-0000-0000-0000-000000000000') and y.kind = d.job_type
-           and y.key = d.idempotency_key and y.job_id = d.id offset 0) x
-     where k.ctid = x.ct
-  )
-  select array_agg(d.id) into ended from d;
-  if coalesce(cardinality(ended), 0) < cardinality(complete.ids) then
+  -- A row that is being renewed is a new version when its lock is had, and this statement's snapshot does not
+  -- contain it: it is passed over, and found by the next round, whose snapshot does. Locking first would cost
+  -- every job what only these need (0.9 us and 56 B of WAL).
+  for round in 1..3 loop
+    with d as (
+      -- By place, found by one index probe of each id: LATERAL leaves the planner no other way. A join that was
+      -- planned while the table was empty read the whole of it from then on.
+      delete from jobs j
+       where j.ctid = any (array(
+         select x.ct from unnest(complete.ids, complete.lease_tokens) u(i, k)
+          cross join lateral (
+            select y.ctid as ct from jobs y
+             where y.id = u.i and y.lease_token = u.k
+               and y.lease_until > '-infinity'  -- a job that nobody holds has a token too: the nil UUID
+             offset 0) x
+          where round = 1 or u.i <> all (ended)))
+      returning j.id, j.created_at, j.locked_at, j.organization_id, j.attempts, j.claim_no, j.max_attempts, j.priority,
+                j.queue, j.job_type, j.idempotency_key, case when complete.history = 'payload' then j.payload end as payload
+    ), f as (
+      insert into jobs_finished (created_at, started_at, id, organization_id, attempts, claim_no, max_attempts, priority,
+                                 status, queue, job_type, payload)
+      select d.created_at, d.locked_at, d.id, d.organization_id, d.attempts, d.claim_no, d.max_attempts, d.priority,
+             'completed', d.queue, d.job_type, d.payload
+        from d where complete.history <> 'none'
+    ), k as (
+      update job_keys k set expires_at = clock_timestamp() + make_interval(secs => setting_seconds('key_retention_seconds'))
+        from d cross join lateral (
+          select y.ctid as ct from job_keys y
+           where y.scope = coalesce(d.organization_id, '00000000-0000-0000-0000-000000000000') and y.kind = d.job_type
+             and y.key = d.idempotency_key and y.job_id = d.id offset 0) x
+       where k.ctid = x.ct
+    )
+    select coalesce(array_agg(d.id), '{}') into now_ended from d;
+    ended := ended || now_ended;
+    exit when cardinality(ended) >= cardinality(complete.ids) or (round > 1 and now_ended = '{}');
+  end loop;
+  if cardinality(ended) < cardinality(complete.ids) then
     return query
       select u.i, case when exists (select from jobs_finished f
                                      where f.id = u.i and f.claim_no = u.c and f.status = 'completed')
                        then 'done' else 'lost' end
         from unnest(complete.ids, complete.claim_nos) u(i, c)
-       where u.i <> all (coalesce(ended, '{}'));
+       where u.i <> all (ended);
   end if;
 end $$;
