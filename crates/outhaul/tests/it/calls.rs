@@ -10,7 +10,6 @@ pub(crate) struct Lease {
     pub(crate) token: Uuid,
     pub(crate) claim_no: i32,
     pub(crate) attempts: i32,
-    pub(crate) payload: String,
     pub(crate) history: String,
 }
 
@@ -20,7 +19,7 @@ pub(crate) async fn claim(client: &impl GenericClient, queue: &str, n: i32) -> V
 }
 
 pub(crate) async fn try_claim(client: &impl GenericClient, queue: &str, n: i32) -> Result<Vec<Lease>, Error> {
-    let sql = "select id, lease_token, claim_no, attempts, payload, history \
+    let sql = "select id, lease_token, claim_no, attempts, history \
         from outhaul.claim($1, $2, '00000000-0000-0000-0000-0000000000aa', '60 s')";
     let rows = client.query(sql, &[&queue, &n]).await?;
     let lease = |row: &tokio_postgres::Row| Lease {
@@ -28,8 +27,7 @@ pub(crate) async fn try_claim(client: &impl GenericClient, queue: &str, n: i32) 
         token: row.get(1),
         claim_no: row.get(2),
         attempts: row.get(3),
-        payload: row.get(4),
-        history: row.get(5),
+        history: row.get(4),
     };
     Ok(rows.iter().map(lease).collect())
 }

@@ -643,7 +643,7 @@ async fn no_error_carries_a_part_of_the_payload() {
         format!("[\"{CANARY}\", 1e200000]"),
         format!("\"{CANARY}{long}\""),
         format!("{{\"{CANARY}\": 1"),
-        format!("{CANARY}"),
+        CANARY.to_owned(),
         format!("\"{CANARY}\u{0}\""),
         format!("{}\"{CANARY}\"{}", "[".repeat(90_000), "]".repeat(90_000)),
     ];
