@@ -112,6 +112,9 @@ CREATE FUNCTION outhaul.floors(queue text) RETURNS TABLE(priorities smallint[], 
 CREATE FUNCTION outhaul.job_insert() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS '...';
 
 CREATE FUNCTION outhaul.lanes(queue text) RETURNS TABLE(priority smallint, share integer)
@@ -205,21 +208,33 @@ CREATE FUNCTION outhaul.setting_seconds(name text) RETURNS double precision
 CREATE FUNCTION outhaul.show_attempts(job_id uuid) RETURNS TABLE(claim_no integer, attempt integer, worker_id uuid, started_at timestamp with time zone, ended_at timestamp with time zone, outcome text, error_class text, error_code text, error_summary text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS '...';
 
 CREATE FUNCTION outhaul.show_audit(before bigint DEFAULT NULL::bigint, n integer DEFAULT 50) RETURNS TABLE(seq bigint, at timestamp with time zone, actor text, action text, object text, details text, reason text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS '...';
 
 CREATE FUNCTION outhaul.show_job(id uuid) RETURNS TABLE(id uuid, organization_id uuid, queue text, job_type text, status text, priority integer, run_at timestamp with time zone, attempts integer, max_attempts integer, locked_at timestamp with time zone, locked_by text, last_error_code text, last_error_summary text, ended_at timestamp with time zone, created_at timestamp with time zone, claim_no integer, lease_until timestamp with time zone, idempotency_key text, traceparent text, timeout_ms bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS '...';
 
 CREATE FUNCTION outhaul.show_jobs(statuses text[] DEFAULT NULL::text[], queue text DEFAULT NULL::text, job_type text DEFAULT NULL::text, before uuid DEFAULT NULL::uuid, n integer DEFAULT 50) RETURNS TABLE(id uuid, organization_id uuid, queue text, job_type text, status text, priority integer, run_at timestamp with time zone, attempts integer, max_attempts integer, locked_at timestamp with time zone, locked_by text, last_error_code text, last_error_summary text, ended_at timestamp with time zone, created_at timestamp with time zone)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS '...';
 
 CREATE FUNCTION outhaul.show_notifications() RETURNS double precision
@@ -230,6 +245,9 @@ CREATE FUNCTION outhaul.show_notifications() RETURNS double precision
 CREATE FUNCTION outhaul.show_payload(id uuid) RETURNS text
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS '...';
 
 CREATE FUNCTION outhaul.show_queues(cap integer DEFAULT 10000) RETURNS TABLE(queue text, pending bigint, scheduled bigint, leased bigint, retrying bigint, dead bigint, capped boolean, oldest_pending_ms bigint, oldest_expired_lease_ms bigint, paused boolean, paused_reason text, history text, age_objective_ms bigint, workers bigint)

@@ -6,7 +6,7 @@
 -- Index: job_keys_pkey. Locks: the key's row until commit.
 create or replace function job_insert() returns trigger
 language plpgsql volatile security definer
-set search_path from current
+set search_path from current set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$ /* outhaul:job_insert */
 declare
   body constant text := new.payload;

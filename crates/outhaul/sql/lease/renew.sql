@@ -31,8 +31,8 @@ begin
   select array_agg(r.id) into renewed from r;
   if coalesce(cardinality(renewed), 0) < cardinality(renew.ids) then
     return query
-      select u.i, case when exists (select from jobs j where j.id = u.i and j.lease_token = u.k and j.lease_until > '-infinity')
-                       then 'locked' else 'lost' end
+      select u.i, coalesce((select 'locked' from jobs j
+                             where j.id = u.i and j.lease_token = u.k and j.lease_until > '-infinity' limit 1), 'lost')
         from unnest(renew.ids, renew.lease_tokens) u(i, k)
        where u.i <> all (coalesce(renewed, '{}'));
   end if;

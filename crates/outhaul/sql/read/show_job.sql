@@ -9,7 +9,7 @@ create or replace function show_job(id uuid) returns table (
   claim_no integer, lease_until timestamptz, idempotency_key text, traceparent text, timeout_ms bigint
 )
 language sql stable security definer
-set search_path from current
+set search_path from current set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$ /* outhaul:show_job */
   select a.id, a.organization_id, a.queue, a.job_type, a.status, a.priority, a.run_at, a.attempts, a.max_attempts,
          a.locked_at, a.locked_by, a.last_error_code, a.last_error_summary, a.completed_at, a.created_at,

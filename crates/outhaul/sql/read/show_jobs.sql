@@ -11,7 +11,7 @@ create or replace function show_jobs(
   last_error_summary text, ended_at timestamptz, created_at timestamptz
 )
 language sql stable security definer
-set search_path from current
+set search_path from current set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$ /* outhaul:show_jobs */
   select a.id, a.organization_id, a.queue, a.job_type, a.status, a.priority, a.run_at, a.attempts, a.max_attempts,
          a.locked_at, a.locked_by, a.last_error_code, a.last_error_summary, a.completed_at, a.created_at

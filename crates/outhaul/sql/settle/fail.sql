@@ -92,11 +92,10 @@ begin
   end if;
   if coalesce(cardinality(settled), 0) < cardinality(fail.ids) then
     return query
-      select u.i, case when not fail.expired_only and exists (select from jobs j where j.id = u.i and j.lease_token = u.k
-                                                                 and j.lease_until > '-infinity')
-                       then 'locked'
-                       when exists (select from job_attempts a where a.job_id = u.i and a.claim_no = u.c)
-                       then 'done' else 'lost' end
+      select u.i, coalesce(
+               (select 'locked' from jobs j where not fail.expired_only and j.id = u.i and j.lease_token = u.k
+                   and j.lease_until > '-infinity' limit 1),
+               (select 'done' from job_attempts a where a.job_id = u.i and a.claim_no = u.c limit 1), 'lost')
         from unnest(fail.ids, fail.claim_nos, fail.lease_tokens) u(i, c, k)
        where u.i <> all (coalesce(settled, '{}'));
   end if;
