@@ -56,12 +56,17 @@ async fn a_job_that_outlives_its_renewal_connection_has_one_end() {
     let _other = Post::new("other", &db.url(), &log).start().await;
     proxy.blackhole_role("outhaul/pulse");
     log.until("begin", 2).await;
-    db.until("it completed", "select count(*) = 1 from outhaul.jobs_finished where claim_no = 2").await;
+    // The worker that cannot renew may have got it once more before the other did.
+    db.until("it completed", "select count(*) = 1 from outhaul.jobs_finished").await;
     proxy.pass();
     running.stop().await;
     assert_eq!(db.status(id).await, "completed");
     assert_eq!(db.count("select count(*) from outhaul.jobs_finished").await, 1);
-    assert_eq!(db.count("select count(*) from outhaul.job_attempts").await, 1);
+    let lost = "select count(*) from outhaul.job_attempts where error_class = 'crash'";
+    assert_eq!(
+        db.count("select claim_no - 1::bigint from outhaul.jobs_finished").await,
+        db.count(lost).await
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
