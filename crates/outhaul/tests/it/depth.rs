@@ -155,8 +155,15 @@ async fn no_function_reads_more_at_a_million_jobs_than_at_none() {
     )
     .await;
     let mut c = Bounds { client: &mut db.client, broken: Vec::new() };
+    claims_are_bounded(&mut c).await;
+    reports_are_bounded(&mut c).await;
+    producers_are_bounded(&mut c).await;
+    people_are_bounded(&mut c).await;
+    c.hold();
+}
 
-    // Claims: of a process without a memory, with floors, of one job and of many.
+/// Claims: of a process without a memory, with floors, of one job and of many.
+async fn claims_are_bounded(c: &mut Bounds<'_>) {
     let claimed = c.check("outhaul.claim('q1', 100, gen_random_uuid(), '60 s')", 1_000, 4_000).await;
     assert_eq!(claimed.rows, 100);
     let one = c.check("outhaul.claim('q1', 1, gen_random_uuid(), '60 s')", 10, 120).await;
@@ -171,8 +178,10 @@ async fn no_function_reads_more_at_a_million_jobs_than_at_none() {
     c.check("outhaul.claim('no such queue', 100, gen_random_uuid(), '60 s')", 0, 30).await;
     c.check("outhaul.next_due('q1')", 10, 60).await;
     c.check("outhaul.next_due('q0')", 10, 60).await;
+}
 
-    // Reports of a batch, as a worker sends them.
+/// Reports of a batch, as a worker sends them.
+async fn reports_are_bounded(c: &mut Bounds<'_>) {
     let leases = claim(&*c.client, "q0", 500).await;
     assert_eq!(leases.len(), 500);
     let quoted = |ids: Vec<Uuid>| {
@@ -212,8 +221,10 @@ async fn no_function_reads_more_at_a_million_jobs_than_at_none() {
         .await
         .unwrap();
     assert_eq!(cost(c.client, &format!("outhaul.expired('q0', 500, {at_floor})")).await.rows, 500);
+}
 
-    // Producers: new keys, keys in use, cancellations.
+/// New keys, keys in use, cancellations.
+async fn producers_are_bounded(c: &mut Bounds<'_>) {
     c.check("outhaul.enqueue('q1', 't')", 10, 100).await;
     c.check("outhaul.enqueue('q1', 't', idempotency_key => 'new')", 10, 150).await;
     c.check("outhaul.enqueue('q1', 't', idempotency_key => 'k500000')", 10, 150).await;
@@ -230,8 +241,11 @@ async fn no_function_reads_more_at_a_million_jobs_than_at_none() {
     c.check("outhaul.cancel(md5('500000')::uuid)", 10, 1_500).await;
     c.check("outhaul.cancel(md5('f7')::uuid)", 10, 1_500).await;
     c.check("outhaul.cancel(md5('nobody')::uuid)", 10, 1_500).await;
+}
 
-    // People: one job, pages from the start and from the middle, counts up to a cap.
+/// One job, pages from the start and from the middle, counts up to a cap.
+async fn people_are_bounded(c: &mut Bounds<'_>) {
+    let waiting = "md5('7')::uuid";
     for id in [waiting, "md5('f7')::uuid", "md5('d7')::uuid", "md5('nobody')::uuid"] {
         c.check(&format!("outhaul.show_job({id})"), 20, 1_500).await;
         c.check(&format!("outhaul.show_payload({id})"), 20, 1_500).await;
@@ -244,7 +258,6 @@ async fn no_function_reads_more_at_a_million_jobs_than_at_none() {
     assert_eq!(c.check(middle, 1_000, 2_000).await.rows, 50);
     assert_eq!(c.check("outhaul.show_queues(100)", 20 * 1_500, 60_000).await.rows, 20);
     c.check("outhaul.remove_expired(100)", 300, 2_000).await;
-    c.hold();
 }
 
 #[tokio::test]

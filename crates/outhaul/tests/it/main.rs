@@ -5,6 +5,7 @@ mod doors;
 mod fault;
 mod support;
 
+#[cfg(any(feature = "sqlx-0_8", feature = "sqlx-0_9"))]
 mod adapters;
 mod audit;
 mod budget;
