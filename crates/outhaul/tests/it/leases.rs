@@ -148,11 +148,13 @@ async fn an_open_complete_in_does_not_starve_the_renewal_of_others() {
     let log = EffectLog::new().await;
     let builder = db
         .worker()
+        // Long enough for a busy machine, and shorter than the row stays locked.
+        .with(|options| options.lease = Duration::from_secs(3))
         .handle(log.actor("w"))
-        .handle_raw("acts", "test.slow_commit", slow_commit(db.url(), Duration::from_millis(2_500)))
+        .handle_raw("acts", "test.slow_commit", slow_commit(db.url(), Duration::from_millis(6_000)))
         .queue("acts", 201);
     let worker = Running::start(builder).await;
-    let mut jobs = vec![Act::Sleep(3_000).job(); 200];
+    let mut jobs = vec![Act::Sleep(7_000).job(); 200];
     jobs.insert(100, NewJob::raw("acts", "test.slow_commit", "{}"));
     enqueue_all(&mut db.client, &jobs).await;
     db.until("all completed", "select count(*) = 201 from outhaul.jobs_finished where status = 'completed'")
