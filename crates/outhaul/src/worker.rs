@@ -22,6 +22,7 @@ use crate::engine::wake::{Listener, ListenerState, Waker};
 use crate::error::{Error, Kind, Result};
 use crate::model::{Job, SchemaName, check_name};
 use crate::store::dsn::Dsn;
+use crate::store::statement::FLOORS;
 use crate::store::{migrate, source};
 use crate::telemetry;
 
@@ -180,6 +181,9 @@ impl WorkerBuilder {
         let worker = Worker::assemble(self, queues, plan);
         let conn = worker.claim.connect_once(Duration::from_secs(10)).await?;
         migrate::check(conn.client(), &worker.schema).await?;
+        // A call that only a worker may make: a role without the right would fail at every claim instead.
+        let db = Db::new(worker.claim.clone(), &worker.schema);
+        db.rows_once(&FLOORS, &[&""], Duration::from_secs(10)).await?;
         Ok(worker)
     }
 

@@ -2,7 +2,8 @@
 -- The functions of this schema run as its owner and have done all this already, so the trigger is
 -- created with WHEN (current_user <> owner). Without roles (migrate --no-roles) there is no such
 -- condition: a job that comes with a key of its own, and is in no table and has not ended, is theirs.
--- ON CONFLICT on the key is not supported with a plain INSERT: use enqueue, which returns the id.
+-- ON CONFLICT is not supported with a plain INSERT: a row that it leaves out has registered its key all the
+-- same. Use enqueue, which returns the id of the job that has the key.
 -- Index: job_keys_pkey. Locks: the key's row until commit.
 create or replace function job_insert() returns trigger
 language plpgsql volatile security definer

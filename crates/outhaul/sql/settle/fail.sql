@@ -66,6 +66,17 @@ begin
            g.queue, g.job_type, g.payload, g.idempotency_key, g.timeout, g.ordering_key, g.limit_key, g.rate_key,
            g.traceparent, g.source_event_id, g.locked_by, coalesce(g.class, 'unknown'), g.code, g.summary
       from gone g where g.v = 'dead_letter'
+    -- A caller may have used the id of an earlier dead letter again: the later one stands, and the job ends.
+    on conflict (id) do update set
+      died_at = excluded.died_at, created_at = excluded.created_at, run_at = excluded.run_at,
+      organization_id = excluded.organization_id, attempts = excluded.attempts, claim_no = excluded.claim_no,
+      max_attempts = excluded.max_attempts, priority = excluded.priority, share = excluded.share,
+      queue = excluded.queue, job_type = excluded.job_type, payload = excluded.payload,
+      idempotency_key = excluded.idempotency_key, timeout = excluded.timeout, ordering_key = excluded.ordering_key,
+      limit_key = excluded.limit_key, rate_key = excluded.rate_key, traceparent = excluded.traceparent,
+      source_event_id = excluded.source_event_id, locked_by = excluded.locked_by,
+      last_error_class = excluded.last_error_class, last_error_code = excluded.last_error_code,
+      last_error_summary = excluded.last_error_summary
   ), finished as (
     insert into jobs_finished (created_at, started_at, id, organization_id, attempts, claim_no, max_attempts, priority,
                                status, queue, job_type, error_code)

@@ -142,16 +142,16 @@ async fn no_function_reads_more_at_a_million_jobs_than_at_none() {
     fill(
         &db,
         "insert into outhaul.jobs (id, queue, job_type, priority, run_at, created_at, idempotency_key) \
-         select md5(n::text)::uuid, 'q' || n % 20, 't', n / 20 % 3 - 1, now() + case when n % 100 = 0 then interval '1 h' else -n * interval '1 ms' end, now(), \
+         select lpad(to_hex(n), 32, '0')::uuid, 'q' || n % 20, 't', n / 20 % 3 - 1, now() + case when n % 100 = 0 then interval '1 h' else -n * interval '1 ms' end, now(), \
            case when n % 50 = 0 then 'k' || n end from generate_series(1, 1000000) n; \
          insert into outhaul.job_keys (scope, kind, key, job_id, digest) select '00000000-0000-0000-0000-000000000000', 't', 'k' || n, \
-           md5(n::text)::uuid, hashtextextended('{}', 0) from generate_series(50, 1000000, 50) n; \
+           lpad(to_hex(n), 32, '0')::uuid, hashtextextended('{}', 0) from generate_series(50, 1000000, 50) n; \
          insert into outhaul.jobs_finished (created_at, started_at, id, attempts, claim_no, max_attempts, priority, status, queue, job_type) \
-         select now(), now(), md5('f' || n)::uuid, 1, 1, 10, 0, 'completed', 'q' || n % 20, 't' from generate_series(1, 100000) n; \
+         select now(), now(), ('f' || lpad(to_hex(n), 31, '0'))::uuid, 1, 1, 10, 0, 'completed', 'q' || n % 20, 't' from generate_series(1, 100000) n; \
          insert into outhaul.jobs_dead (created_at, run_at, id, attempts, claim_no, max_attempts, priority, share, queue, job_type, payload, locked_by, last_error_class) \
-         select now(), now(), md5('d' || n)::uuid, 1, 1, 10, 0, 0, 'q' || n % 20, 't', '{}', gen_random_uuid(), 'unknown' from generate_series(1, 50000) n; \
+         select now(), now(), ('d' || lpad(to_hex(n), 31, '0'))::uuid, 1, 1, 10, 0, 0, 'q' || n % 20, 't', '{}', gen_random_uuid(), 'unknown' from generate_series(1, 50000) n; \
          insert into outhaul.job_attempts (started_at, job_id, claim_no, attempt, worker_id, outcome, error_class) \
-         select now(), md5('d' || n)::uuid, 1, 1, gen_random_uuid(), 'dead_letter', 'unknown' from generate_series(1, 50000) n",
+         select now(), ('d' || lpad(to_hex(n), 31, '0'))::uuid, 1, 1, gen_random_uuid(), 'dead_letter', 'unknown' from generate_series(1, 50000) n",
     )
     .await;
     let mut c = Bounds { client: &mut db.client, broken: Vec::new() };
@@ -236,17 +236,22 @@ async fn producers_are_bounded(c: &mut Bounds<'_>) {
     };
     c.check(&many("'new' || n"), 1_000, 10_000).await;
     c.check(&many("'k' || n * 50"), 3_000, 15_000).await;
-    let waiting = "md5('7')::uuid";
+    let waiting = "'00000000-0000-0000-0000-000000000007'::uuid";
     c.check(&format!("outhaul.cancel({waiting})"), 10, 1_500).await;
-    c.check("outhaul.cancel(md5('500000')::uuid)", 10, 1_500).await;
-    c.check("outhaul.cancel(md5('f7')::uuid)", 10, 1_500).await;
-    c.check("outhaul.cancel(md5('nobody')::uuid)", 10, 1_500).await;
+    c.check("outhaul.cancel(lpad(to_hex(500000), 32, '0')::uuid)", 10, 1_500).await;
+    c.check("outhaul.cancel('f0000000-0000-0000-0000-000000000007'::uuid)", 10, 1_500).await;
+    c.check("outhaul.cancel('eeeeeeee-0000-0000-0000-000000000007'::uuid)", 10, 1_500).await;
 }
 
 /// One job, pages from the start and from the middle, counts up to a cap.
 async fn people_are_bounded(c: &mut Bounds<'_>) {
-    let waiting = "md5('7')::uuid";
-    for id in [waiting, "md5('f7')::uuid", "md5('d7')::uuid", "md5('nobody')::uuid"] {
+    let waiting = "'00000000-0000-0000-0000-000000000007'::uuid";
+    for id in [
+        waiting,
+        "'f0000000-0000-0000-0000-000000000007'::uuid",
+        "'d0000000-0000-0000-0000-000000000007'::uuid",
+        "'eeeeeeee-0000-0000-0000-000000000007'::uuid",
+    ] {
         c.check(&format!("outhaul.show_job({id})"), 20, 1_500).await;
         c.check(&format!("outhaul.show_payload({id})"), 20, 1_500).await;
         c.check(&format!("outhaul.show_attempts({id})"), 20, 1_500).await;
@@ -254,7 +259,7 @@ async fn people_are_bounded(c: &mut Bounds<'_>) {
         c.check(&format!("outhaul.operator_cancel({id})"), 20, 1_500).await;
     }
     assert_eq!(c.check("outhaul.show_jobs(n => 50)", 1_000, 2_000).await.rows, 50);
-    let middle = "outhaul.show_jobs(before => '7fffffff-ffff-ffff-ffff-ffffffffffff', n => 50)";
+    let middle = "outhaul.show_jobs(before => lpad(to_hex(500000), 32, '0')::uuid, n => 50)";
     assert_eq!(c.check(middle, 1_000, 2_000).await.rows, 50);
     assert_eq!(c.check("outhaul.show_queues(100)", 20 * 1_500, 60_000).await.rows, 20);
     c.check("outhaul.remove_expired(100)", 300, 2_000).await;
@@ -268,9 +273,9 @@ async fn due_jobs_are_found_among_many_for_later_and_a_million_finished() {
     fill(
         &db,
         "insert into outhaul.jobs_finished (created_at, started_at, id, attempts, claim_no, max_attempts, priority, status, queue, job_type) \
-         select now(), now(), md5('f' || n)::uuid, 1, 1, 10, 0, 'completed', 'q1', 't' from generate_series(1, 1000000) n; \
+         select now(), now(), ('f' || lpad(to_hex(n), 31, '0'))::uuid, 1, 1, 10, 0, 'completed', 'q1', 't' from generate_series(1, 1000000) n; \
          insert into outhaul.jobs (id, queue, job_type, run_at, created_at) \
-         select md5(n::text)::uuid, 'q1', 't', now() + case when n % 201 = 0 then -n * interval '1 ms' else interval '1 h' + n * interval '1 s' end, now() from generate_series(1, 201000) n",
+         select lpad(to_hex(n), 32, '0')::uuid, 'q1', 't', now() + case when n % 201 = 0 then -n * interval '1 ms' else interval '1 h' + n * interval '1 s' end, now() from generate_series(1, 201000) n",
     )
     .await;
     let mut c = Bounds { client: &mut db.client, broken: Vec::new() };

@@ -248,3 +248,20 @@ async fn a_report_that_crosses_a_renewal_settles_the_job_or_says_that_it_did_not
         }
     }
 }
+
+#[tokio::test]
+async fn the_id_of_a_dead_letter_can_die_again() {
+    let db = Db::new().await;
+    for payload in ["{\"n\": 1}", "{\"n\": 2}"] {
+        let enqueue = "select outhaul.enqueue('again', 'test.dead', $1::text::jsonb, id => '00000000-0000-0000-0000-0000000000d1')";
+        db.client.query_one(enqueue, &[&payload]).await.unwrap();
+        let lease = claim_one(&db.client, "again").await;
+        assert_eq!(fail(&db.client, &lease, "dead_letter", 0).await, "settled");
+        assert_eq!(db.count("select count(*) from outhaul.jobs").await, 0);
+    }
+    assert_eq!(
+        db.count("select (payload ->> 'n')::bigint from outhaul.jobs_dead").await,
+        2,
+        "the later one stands"
+    );
+}

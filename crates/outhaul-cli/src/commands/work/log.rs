@@ -23,7 +23,9 @@ pub(super) fn start(flag: Option<LogFormat>, global: &Global) -> Result<LogForma
     let filter = EnvFilter::try_new(level).map_err(|error| {
         bad(format!("log {level:?} is no filter: {error}"), "Use a level, such as info or outhaul=debug.")
     })?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // A log that cannot be written must not end what is being logged: the default panics in its place.
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
     match format {
         LogFormat::Text => log.with_ansi(global.color_err).init(),
         LogFormat::Json => log.json().flatten_event(true).init(),
