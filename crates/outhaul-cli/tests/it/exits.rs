@@ -153,12 +153,12 @@ async fn exit_6_a_schema_that_does_not_fit() {
 async fn exit_7_a_time_that_is_over() {
     let database = migrated().await;
     let place = Place::at(&database);
-    let ran = place.run(&["enqueue", "test.none", "--wait", "--wait-timeout", "50ms", "--json"]).exits(7);
+    let ran = place.run(&["enqueue", "test.none", "--wait", "--wait-timeout", "2s", "--json"]).exits(7);
     assert_eq!(ran.problem()["code"], "timed_out");
     let answer = ran.json();
     assert_eq!(answer["job"]["status"], "pending");
     let id = answer["id"].as_str().unwrap();
-    let ran = place.run(&["jobs", "wait", id, "--timeout", "50ms"]).exits(7);
+    let ran = place.run(&["jobs", "wait", id, "--timeout", "2s"]).exits(7);
     assert!(ran.out.contains("pending") && ran.err.contains("error[timed_out]"), "{}{}", ran.out, ran.err);
 }
 
