@@ -14,7 +14,7 @@ use tokio_postgres::{AsyncMessage, Client, NoTls, Notification};
 use uuid::Uuid;
 
 /// Nothing in a test takes longer than this unless it is broken.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A migrated database of one test.
 pub(crate) struct Db {
