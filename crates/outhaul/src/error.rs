@@ -53,6 +53,7 @@ pub(crate) enum Kind {
     ReadOnly,
     StorageFull,
     Database,
+    Internal,
 }
 
 impl Error {
@@ -204,6 +205,11 @@ impl Error {
         matches!(self.sqlstate(), Some("55P03" | "57014"))
     }
 
+    /// A part of the worker itself panicked: a fault of Outhaul, or of a log or metrics recorder that panics.
+    pub fn is_internal(&self) -> bool {
+        self.0.kind == Kind::Internal
+    }
+
     /// What to do about it, when that is known.
     pub fn hint(&self) -> Option<&str> {
         self.0.hint.as_deref()
@@ -239,6 +245,7 @@ impl Error {
             Kind::ReadOnly => "read_only",
             Kind::StorageFull => "storage_full",
             Kind::Database => "database",
+            Kind::Internal => "internal",
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::engine::pulse::Pulse;
 use crate::engine::run::{Line, State};
 use crate::engine::settle::{Inbox, Settler};
 use crate::engine::source::Jobs;
+use crate::engine::vital::Vital;
 use crate::engine::wake::{Listener, ListenerState, Waker};
 use crate::error::{Error, Kind, Result};
 use crate::model::{Job, SchemaName, check_name};
@@ -387,15 +388,23 @@ impl Worker {
     /// A database that is away is no reason to end: the worker waits for it.
     ///
     /// # Errors
-    /// Only when a thread cannot be started.
+    /// [`Error::is_internal`] when a part of the worker itself panicked: its leases are not renewed any more
+    /// then. [`Error::is_config`] when a thread cannot be started.
     pub async fn run_until(self, shutdown: impl Future<Output = ()> + Send) -> Result<()> {
         let running = Running::start(self)?;
+        let vital = running.vital.clone();
+        let to_the_end = async {
+            tokio::select! {
+                () = shutdown => running.stop.drain(),
+                () = running.stop.drain.cancelled() => {}
+            }
+            running.finish().await;
+        };
         tokio::select! {
-            () = shutdown => running.stop.drain(),
-            () = running.stop.drain.cancelled() => {}
+            biased;
+            death = vital.death() => Err(death),
+            () = to_the_end => Ok(()),
         }
-        running.finish().await;
-        Ok(())
     }
 }
 
@@ -412,6 +421,7 @@ struct Running {
     quiet: CancellationToken,
     thread: Option<std::thread::JoinHandle<()>>,
     registry: Arc<Registry>,
+    vital: Vital,
 }
 
 impl Running {
@@ -422,8 +432,9 @@ impl Running {
         let registry = Arc::new(Registry::default());
         let inbox = Arc::new(Inbox::default());
         let runners = TaskTracker::new();
-        let lines = lines(&worker, &registry, &inbox, &runners);
         let (last, quiet) = (CancellationToken::new(), CancellationToken::new());
+        let vital = Vital::new(quiet.clone());
+        let lines = lines(&worker, &registry, &inbox, &runners, &vital);
 
         let by_queue: HashMap<String, Arc<Line>> =
             lines.iter().map(|line| (line.jobs.queue.clone(), line.clone())).collect();
@@ -447,15 +458,15 @@ impl Running {
             last: last.clone(),
             now: quiet.clone(),
         };
-        let settler = tokio::spawn(settler.run());
-        let thread = background(&worker, &lines, &registry, quiet.clone())?;
+        let settler = tokio::spawn(vital.clone().part("settler", settler.run()));
+        let thread = background(&worker, &lines, &registry, &vital, quiet.clone())?;
         let line_tasks = TaskTracker::new();
         for line in &lines {
-            line_tasks.spawn(line.clone().run());
+            line_tasks.spawn(vital.clone().part("claiming task", line.clone().run()));
         }
         line_tasks.close();
         Ok(Running {
-            listener: listener(&worker, quiet.clone()),
+            listener: listener(&worker, &vital, quiet.clone()),
             stop: worker.stop,
             options: worker.options,
             lines,
@@ -466,6 +477,7 @@ impl Running {
             quiet,
             thread: Some(thread),
             registry,
+            vital,
         })
     }
 
@@ -523,6 +535,7 @@ fn lines(
     registry: &Arc<Registry>,
     inbox: &Arc<Inbox>,
     runners: &TaskTracker,
+    vital: &Vital,
 ) -> Vec<Arc<Line>> {
     let epoch = Instant::now();
     let line = |(queue, concurrency): (&String, &usize)| {
@@ -557,6 +570,7 @@ fn lines(
             waker: worker.waker.clone(),
             no_more: worker.stop.drain.clone(),
             runners: runners.clone(),
+            vital: vital.clone(),
             state: Mutex::new(State::default()),
             room: tokio::sync::Notify::new(),
             later: tokio::sync::Notify::new(),
@@ -570,6 +584,7 @@ fn background(
     worker: &Worker,
     lines: &[Arc<Line>],
     registry: &Arc<Registry>,
+    vital: &Vital,
     stop: CancellationToken,
 ) -> Result<std::thread::JoinHandle<()>> {
     let pulse = Pulse {
@@ -598,17 +613,22 @@ fn background(
         Error::new(Kind::Config, "the renewal thread cannot be started").with_source(error)
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
+    let (pulse, upkeep) = (vital.clone().part("pulse", pulse.run()), vital.clone().part("upkeep", upkeep.run()));
     std::thread::Builder::new()
         .name("outhaul-pulse".into())
         .spawn(move || {
             runtime.block_on(async {
-                tokio::join!(pulse.run(), upkeep.run());
+                tokio::join!(pulse, upkeep);
             });
         })
         .map_err(cannot)
 }
 
-fn listener(worker: &Worker, stop: CancellationToken) -> Option<tokio::task::JoinHandle<()>> {
+fn listener(
+    worker: &Worker,
+    vital: &Vital,
+    stop: CancellationToken,
+) -> Option<tokio::task::JoinHandle<()>> {
     let link = worker.listen.clone()?;
     let listener = Listener {
         link,
@@ -620,5 +640,5 @@ fn listener(worker: &Worker, stop: CancellationToken) -> Option<tokio::task::Joi
         canary_every: worker.options.canary,
         stop,
     };
-    Some(tokio::spawn(listener.run()))
+    Some(tokio::spawn(vital.clone().part("listener", listener.run())))
 }

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::held::{Held, Stop};
+use super::vital::panic_message;
 use crate::caller::{self, CallerTransaction};
 use crate::error::Result;
 use crate::model::{Failure, FailureClass, FailureKind, Job, JobId, SchemaName};
@@ -284,10 +285,6 @@ fn say(held: &Held, failure: &Failure) {
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> Failure {
-    let message = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message");
-    Failure::of_class(FailureClass::Unknown, format!("the handler panicked: {message}")).code("panic")
+    let message = format!("the handler panicked: {}", panic_message(panic));
+    Failure::of_class(FailureClass::Unknown, message).code("panic")
 }

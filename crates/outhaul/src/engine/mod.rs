@@ -8,4 +8,5 @@ pub(crate) mod pulse;
 pub(crate) mod run;
 pub(crate) mod settle;
 pub(crate) mod source;
+pub(crate) mod vital;
 pub(crate) mod wake;

@@ -18,6 +18,7 @@ use super::handle::{self, Grace};
 use super::held::{Held, Registry, Stop};
 use super::settle::{Ended, Inbox};
 use super::source::{Batch, Jobs, Scan};
+use super::vital::Vital;
 use super::wake::{Cause, Waker};
 use crate::decide::pace::{self, Average, Load, Look};
 use crate::decide::verdict::RetryPolicy;
@@ -38,6 +39,7 @@ pub(crate) struct Line {
     /// Cancelled when nothing more may be claimed.
     pub(crate) no_more: CancellationToken,
     pub(crate) runners: TaskTracker,
+    pub(crate) vital: Vital,
     pub(crate) state: Mutex<State>,
     pub(crate) room: Notify,
     /// A job was given back that becomes due by itself, so an idle line has to think again about its sleep.
@@ -198,7 +200,7 @@ impl Line {
         };
         self.show_slots(used);
         for _ in 0..start {
-            self.runners.spawn(self.clone().runner());
+            self.runners.spawn(self.vital.clone().part("runner of jobs", self.clone().runner()));
         }
     }
 

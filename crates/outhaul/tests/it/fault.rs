@@ -181,6 +181,10 @@ pub(crate) struct Post {
     pub(crate) listen: bool,
     /// First wait after a failure.
     pub(crate) backoff: u64,
+    /// Where its listener connects, if not to `url`.
+    pub(crate) listen_url: Option<String>,
+    /// Whoever logs this panics.
+    pub(crate) trap: Option<String>,
 }
 
 const POST: &str = "OUTHAUL_TEST_WORKER";
@@ -200,6 +204,8 @@ impl Post {
             concurrency: 10,
             listen: true,
             backoff: 200,
+            listen_url: None,
+            trap: None,
         }
     }
 
@@ -216,7 +222,8 @@ impl Post {
     fn builder(&self, log: &EffectLog) -> WorkerBuilder {
         let ms = Duration::from_millis;
         let dsn: Dsn = self.url.parse().unwrap();
-        Worker::builder(dsn).handle(log.actor(&self.name)).with(|o| {
+        let listen_dsn = self.listen_url.as_ref().unwrap_or(&self.url).parse().unwrap();
+        Worker::builder(dsn).listen_dsn(listen_dsn).handle(log.actor(&self.name)).with(|o| {
             (o.lease, o.sweep, o.poll) = (ms(self.lease), ms(self.sweep), ms(self.poll));
             (o.drain, o.grace) = (ms(self.drain), ms(self.grace));
             // A canary wakes too, and who polls rarely is meant to sleep.
@@ -234,6 +241,9 @@ async fn worker_process() {
     let Ok(post) = std::env::var(POST) else { return };
     let post: Post = serde_json::from_str(&post).unwrap();
     let log = EffectLog::open(&post.log_url).await;
+    if let Some(words) = post.trap.clone() {
+        tracing::subscriber::set_global_default(Trap(words)).unwrap();
+    }
     let worker = post.builder(&log).build().await.unwrap();
     println!("ready {}", worker.id());
     let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).unwrap();
@@ -243,7 +253,38 @@ async fn worker_process() {
             () = orphaned() => std::process::exit(1),
         }
     };
-    worker.run_until(told).await.unwrap();
+    if let Err(error) = worker.run_until(told).await {
+        println!("ended {}: {error}", error.code());
+        std::process::exit(3);
+    }
+}
+
+/// A log that panics at some words.
+struct Trap(String);
+
+impl tracing::Subscriber for Trap {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+            let text = format!("{value:?}");
+            assert!(field.name() != "message" || !text.contains(&self.0), "the log is trapped at {text:?}");
+        });
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
 }
 
 /// Resolves when the test that started this process is gone.

@@ -27,6 +27,7 @@ mod migrating;
 mod outages;
 mod outcome_unknown;
 mod partitions;
+mod parts;
 mod prepared;
 mod reading;
 mod reconnect;
