@@ -4,7 +4,8 @@
 //! machine and without containers:
 //!
 //! * [`Server`] keeps a private server for a person in a data directory and adopts it when it already runs;
-//! * [`Throwaway`] is a direct child that can be killed and restarted, and vanishes with its owner;
+//! * [`Throwaway`] is a direct child that can be killed and restarted, gets a standby that can be promoted, and
+//!   vanishes with its owner;
 //! * [`TestServer`] is shared by every test of a machine user and hands out template clones;
 //! * [`Pooler`] puts a PgBouncer in front of any of them;
 //! * [`Proxy`] sits between a client and a server, reads the protocol and injects faults at proven points;

@@ -7,6 +7,7 @@ mod persistent;
 mod postmaster;
 mod shared;
 pub(crate) mod sql;
+mod standby;
 mod throwaway;
 mod url;
 

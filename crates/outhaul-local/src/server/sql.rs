@@ -46,6 +46,23 @@ where
     }
 }
 
+/// Waits until a query that answers with one boolean says true; each is asked in a new session, so that the
+/// server's settings of that moment count.
+pub(crate) async fn wait_true(url: &str, query: &str, what: &str, limit: Duration) -> Result<()> {
+    let started = Instant::now();
+    loop {
+        let client = connect(url).await.context(|| "cannot connect to the private server".to_owned())?;
+        let row = client.query_one(query, &[]).await.context(|| format!("cannot run `{query}`"))?;
+        if row.get(0) {
+            return Ok(());
+        }
+        if started.elapsed() > limit {
+            return Err(Error::new(format!("not within {} s: {what}", limit.as_secs())));
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 pub(crate) fn quote_ident(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 
 use super::home::{self, Home, Watchdog};
 use super::postmaster;
-use super::{Installation, Url, cluster, sql};
+use super::{Installation, Url, cluster, sql, standby};
 use crate::error::{Context, Error, Result};
 use crate::system::account::Account;
 use crate::system::port::ReservedPort;
@@ -95,21 +95,58 @@ impl Throwaway {
         let account = Account::for_servers()?;
         let installation = options.installation.map_or_else(Installation::find, Ok)?;
         home::sweep(&account).await?;
-        let home = Home::create(&account).await?;
-        let watchdog = Watchdog::over(home.path())?;
-        cluster::copy_of_template(&installation, &account, &home.data()).await?;
-        let port = ReservedPort::any(&account)?;
-        let mut settings = cluster::reach(home.path(), port.number(), options.tcp);
+        let mut server = Throwaway::without_data(installation, account, options.tcp).await?;
+        cluster::copy_of_template(&server.installation, &server.account, &server.home.data()).await?;
         if !options.durable {
-            settings.push(("fsync".into(), "off".into()));
-            settings.push(("full_page_writes".into(), "off".into()));
+            server.settings.push(("fsync".into(), "off".into()));
+            server.settings.push(("full_page_writes".into(), "off".into()));
         }
-        settings.extend(options.settings);
-        let child = Mutex::new(None);
-        let (tcp, _watchdog) = (options.tcp, watchdog);
-        let server = Throwaway { installation, account, port, tcp, settings, child, home, _watchdog };
+        server.settings.extend(options.settings);
         server.start().await?;
         Ok(server)
+    }
+
+    async fn without_data(installation: Installation, account: Account, tcp: bool) -> Result<Throwaway> {
+        let home = Home::create(&account).await?;
+        let _watchdog = Watchdog::over(home.path())?;
+        let port = ReservedPort::any(&account)?;
+        let settings = cluster::reach(home.path(), port.number(), tcp);
+        let child = Mutex::new(None);
+        Ok(Throwaway { installation, account, port, tcp, settings, child, home, _watchdog })
+    }
+
+    /// Makes a hot standby of this running server, with its settings, and makes every commit here wait from
+    /// then on until that standby has it on disk (`synchronous_standby_names`): what was committed is not
+    /// lost by a promotion. Commits that find the standby gone wait until it is back.
+    ///
+    /// The standby is a throw-away server like any other: stopped or killed it can be started again, and goes
+    /// on as the standby that it was, or as the primary when it was promoted.
+    ///
+    /// Fails when this server has a standby already, or is one.
+    pub async fn start_standby(&self) -> Result<Throwaway> {
+        let (installation, account) = (self.installation.clone(), self.account.clone());
+        let mut server = Throwaway::without_data(installation, account, self.tcp).await?;
+        let (url, name) = (self.url(), format!("standby_{}", server.port()));
+        standby::reserve(&url, &name).await?;
+        standby::copy(&url, self.installation.major(), &self.account, &self.data_dir(), &server.data_dir())
+            .await?;
+        // The last value of a name wins.
+        let places = std::mem::take(&mut server.settings);
+        server.settings = [self.settings.clone(), places].concat();
+        server.settings.extend(standby::follow(self.socket_dir(), self.port(), &name));
+        server.start().await?;
+        standby::synchronize(&url, &name).await?;
+        Ok(server)
+    }
+
+    /// Makes a standby a server of its own, on a new timeline; returns when it accepts writes.
+    ///
+    /// What it has received is replayed first. Its primary may live or not, and is not told: commits there
+    /// wait for ever unless it is killed or its `synchronous_standby_names` are reset.
+    ///
+    /// Fails when it is no standby.
+    pub async fn promote(&self) -> Result<()> {
+        standby::promote(&self.url()).await
     }
 
     /// Starts the stopped or killed server again on the same data and the same port, and waits until it

@@ -330,3 +330,93 @@ async fn what_even_the_watchdog_missed_is_removed_by_the_next_start() {
     })
     .await;
 }
+
+/// The numbers in `t`.
+async fn rows(server: &Throwaway) -> Vec<i32> {
+    let rows = connect(&server.tcp_url()).await.query("select n from t order by n", &[]).await.unwrap();
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+#[tokio::test]
+async fn what_was_committed_is_on_a_promoted_standby() {
+    let primary = Throwaway::start_new(ThrowawayOptions::new().setting("work_mem", "5MB")).await.unwrap();
+    let client = connect(&primary.tcp_url()).await;
+    client.batch_execute("create table t (n int); insert into t values (1)").await.unwrap();
+    let standby = primary.start_standby().await.unwrap();
+    assert_ne!(primary.port(), standby.port());
+    let reader = connect(&standby.tcp_url()).await;
+    let row = reader.query_one("select current_setting('work_mem')", &[]).await.unwrap();
+    assert_eq!(row.get::<_, &str>(0), "5MB", "it has the settings of its primary");
+    let refused = reader.batch_execute("insert into t values (0)").await.unwrap_err();
+    assert_eq!(refused.code().unwrap().code(), "25006");
+
+    client.batch_execute("insert into t values (2)").await.unwrap();
+    primary.kill().await.unwrap();
+    standby.promote().await.unwrap();
+    connect(&standby.tcp_url()).await.batch_execute("insert into t values (3)").await.unwrap();
+    assert_eq!(rows(&standby).await, [1, 2, 3]);
+    standby.kill().await.unwrap();
+    standby.start().await.unwrap();
+    connect(&standby.tcp_url()).await.batch_execute("insert into t values (4)").await.unwrap();
+    assert_eq!(rows(&standby).await, [1, 2, 3, 4], "it stays what it was promoted to");
+    let refused = standby.promote().await.unwrap_err();
+    assert!(refused.message().contains("recovery is not in progress"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_commit_waits_while_the_standby_is_gone_and_a_standby_comes_back_as_one() {
+    let primary = Throwaway::start_new(ThrowawayOptions::new().tcp(false)).await.unwrap();
+    let standby = primary.start_standby().await.unwrap();
+    let client = connect(&primary.url()).await;
+    client.batch_execute("create table t (n int)").await.unwrap();
+    standby.kill().await.unwrap();
+    let commit = tokio::spawn(async move { client.batch_execute("insert into t values (1)").await });
+    let other = connect(&primary.url()).await;
+    eventually("the commit waits", async || {
+        let sql = "select count(*) from pg_stat_activity where wait_event = 'SyncRep'";
+        other.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) == 1
+    })
+    .await;
+    standby.start().await.unwrap();
+    commit.await.unwrap().unwrap();
+    let reader = connect(&standby.url()).await;
+    let row = reader.query_one("select pg_is_in_recovery()", &[]).await.unwrap();
+    assert!(row.get::<_, bool>(0));
+    eventually("it is replayed", async || {
+        reader.query_one("select count(*) from t", &[]).await.unwrap().get::<_, i64>(0) == 1
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_standby_and_then_one_of_the_promoted_one() {
+    let first = Throwaway::start_new(ThrowawayOptions::new()).await.unwrap();
+    let second = first.start_standby().await.unwrap();
+    for refused in [first.start_standby().await.unwrap_err(), second.start_standby().await.unwrap_err()] {
+        assert!(refused.hint().unwrap().contains("promote a standby"), "{refused}");
+    }
+    first.kill().await.unwrap();
+    second.promote().await.unwrap();
+    let third = second.start_standby().await.unwrap();
+    connect(&second.tcp_url()).await.batch_execute("create table t (n int)").await.unwrap();
+    second.kill().await.unwrap();
+    third.promote().await.unwrap();
+    assert!(rows(&third).await.is_empty());
+}
+
+#[tokio::test]
+async fn dropping_a_primary_and_its_standby_leaves_nothing() {
+    for primary_first in [true, false] {
+        let primary = Throwaway::start_new(ThrowawayOptions::new().tcp(false)).await.unwrap();
+        let standby = primary.start_standby().await.unwrap();
+        let pids = [primary.pid().await.unwrap(), standby.pid().await.unwrap()];
+        let folders = [primary.socket_dir().to_owned(), standby.socket_dir().to_owned()];
+        if primary_first {
+            drop((primary, standby))
+        } else {
+            drop((standby, primary))
+        }
+        assert!(folders.iter().all(|folder| !folder.exists()));
+        assert!(pids.iter().all(|pid| !runs(*pid)));
+    }
+}
