@@ -203,6 +203,11 @@ impl Registry {
         }
     }
 
+    /// Whether this claim has run here and is not settled yet.
+    pub(crate) fn awaits_report(&self, id: Uuid, token: Uuid) -> bool {
+        self.lock().get(&id).is_some_and(|held| held.token == token && held.has_ended())
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.lock().len()
     }

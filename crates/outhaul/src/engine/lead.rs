@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -30,7 +31,9 @@ use crate::store::statement::{
 use crate::telemetry;
 
 /// Expired leases settled in one statement.
-const SWEEP_BATCH: i32 = 500;
+const SWEEP_BATCH: usize = 500;
+/// The most leases that one sweep steps over because they cannot be settled now.
+const STEP_OVER: usize = 10_000;
 
 /// A queue as upkeep sees it.
 pub(crate) struct SweptQueue {
@@ -159,48 +162,57 @@ impl Upkeep {
             Some(a) => (Some(a.priorities), Some(a.shares), Some(a.run_ats), Some(a.behind_ms)),
             None => (None, None, None, None),
         };
+        // What cannot be settled now. It is read each time again, and must not hide the rest.
+        let mut left: HashSet<Uuid> = HashSet::new();
         loop {
             let began = Instant::now();
-            let rows = self
-                .db
-                .rows(&EXPIRED, &[&swept.queue, &SWEEP_BATCH, &priorities, &shares, &run_ats, &behind])
-                .await?;
+            let wanted = SWEEP_BATCH + left.len();
+            let params: [&(dyn ToSql + Sync); 6] =
+                [&swept.queue, &(wanted as i32), &priorities, &shares, &run_ats, &behind];
+            let rows = self.db.rows(&EXPIRED, &params).await?;
             *read += began.elapsed();
-            if rows.is_empty() {
+            let (own, others): (Vec<&Row>, Vec<&Row>) = rows
+                .iter()
+                .filter(|row| !left.contains(&row.get::<_, Uuid>(0)))
+                // The job has run here, and its report is on the way: it comes late and is not lost.
+                .partition(|row| self.registry.awaits_report(row.get(0), row.get(1)));
+            left.extend(own.iter().map(|row| row.get::<_, Uuid>(0)));
+            if others.is_empty() {
                 return Ok(());
             }
-            let settled = self.settle_expired(&swept.queue, &rows).await?;
-            if settled == 0 || rows.len() < SWEEP_BATCH as usize {
+            left.extend(self.settle_expired(&swept.queue, others).await?);
+            if rows.len() < wanted || left.len() > STEP_OVER {
                 return Ok(());
             }
         }
     }
 
-    /// A row that the database refuses must not keep the others from being settled.
-    async fn settle_expired(&self, queue: &str, rows: &[Row]) -> Result<usize> {
-        let mut rows: Vec<_> = rows.iter().collect();
+    /// Returns the ids of what was not settled. A row that the database refuses must not keep the others from
+    /// being settled.
+    async fn settle_expired(&self, queue: &str, mut rows: Vec<&Row>) -> Result<Vec<Uuid>> {
         rows.sort_by_key(|row| row.get::<_, Uuid>(0));
         let mut parts = vec![&rows[..]];
-        let mut settled = 0;
+        let mut left = Vec::new();
         while let Some(part) = parts.pop() {
             match self.send_expired(queue, part).await {
-                Ok(n) => settled += n,
+                Ok(missing) => left.extend(missing),
                 Err(error) if error.is_retryable() || error.is_outcome_unknown() => return Err(error),
                 Err(error) if part.len() == 1 => {
                     tracing::error!(job_id = %part[0].get::<_, Uuid>(0), %error, "an expired lease cannot be settled");
+                    left.push(part[0].get(0));
                 }
                 Err(_) => parts.extend([&part[part.len() / 2..], &part[..part.len() / 2]]),
             }
         }
-        if settled > 0 {
+        if left.len() < rows.len() {
             self.waker.wake(super::wake::Cause::Rescan);
         }
-        Ok(settled)
+        Ok(left)
     }
 
     /// The statement names each lease's token and asks again whether it is over, so a completion or renewal in
-    /// between wins.
-    async fn send_expired(&self, queue: &str, rows: &[&Row]) -> Result<usize> {
+    /// between wins. Returns the ids of what was not settled.
+    async fn send_expired(&self, queue: &str, rows: &[&Row]) -> Result<Vec<Uuid>> {
         let ids: Vec<Uuid> = rows.iter().map(|row| row.get(0)).collect();
         let tokens: Vec<Uuid> = rows.iter().map(|row| row.get(1)).collect();
         let claims: Vec<i32> = rows.iter().map(|row| row.get(2)).collect();
@@ -227,18 +239,19 @@ impl Upkeep {
             .rows(&FAIL, &[&ids, &tokens, &claims, &words, &delays, &classes, &codes, &summaries, &true])
             .await?;
         let missing: HashSet<Uuid> = missing.iter().map(|row| row.get(0)).collect();
-        let settled = n - missing.len().min(n);
-        metrics::counter!(telemetry::LEASE_EXPIRATIONS, "queue" => queue.to_owned())
-            .increment(settled as u64);
+        let mut left = Vec::new();
         for (row, verdict) in rows.iter().zip(&verdicts) {
             let id: Uuid = row.get(0);
             if missing.contains(&id) {
+                left.push(id);
                 continue;
             }
             tracing::warn!(job_id = %id, job_type = row.get::<_, &str>(5), queue,
                 overdue_ms = row.get::<_, i64>(7), outcome = outcome(*verdict), "a lease has expired");
         }
-        Ok(settled)
+        metrics::counter!(telemetry::LEASE_EXPIRATIONS, "queue" => queue.to_owned())
+            .increment((n - left.len()) as u64);
+        Ok(left)
     }
 
     async fn beat(&self) -> Result<()> {

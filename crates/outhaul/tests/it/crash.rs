@@ -132,3 +132,24 @@ async fn a_job_that_kills_its_worker_does_not_stand_in_front_and_ends_as_a_dead_
         db.client.query_one("select last_error_class, attempts from outhaul.jobs_dead", &[]).await.unwrap();
     assert_eq!((dead.get::<_, &str>(0), dead.get::<_, i32>(1)), ("crash", 3));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_that_cannot_be_settled_do_not_hide_the_others_from_the_sweep() {
+    let mut db = Db::new().await;
+    let log = EffectLog::new().await;
+    // More than a sweep reads at once, and due before the others.
+    let stuck = "insert into outhaul.jobs (id, queue, job_type, payload, run_at) \
+        select gen_random_uuid(), 'acts', 'stuck', '{}', clock_timestamp() - interval '1 hour' from generate_series(1, 600)";
+    db.client.execute(stuck, &[]).await.unwrap();
+    enqueue_all(&mut db.client, &vec![Act::Nothing.job(); 20]).await;
+    assert_eq!(crate::calls::claim(&db.client, "acts", 1_000).await.len(), 620);
+    let refusal = "create function refuse() returns trigger language plpgsql as $$ begin raise 'not this one'; end $$; \
+        create trigger refuse before update or delete on outhaul.jobs for each row when (old.job_type = 'stuck') \
+        execute function refuse()";
+    let age = "update outhaul.jobs set lease_until = clock_timestamp() - interval '1 s'";
+    db.client.batch_execute(&format!("{age}; {refusal}")).await.unwrap();
+    let _worker = Post::new("survivor", &db.url(), &log).start().await;
+    db.until("the others completed", "select count(*) = 20 from outhaul.jobs_finished").await;
+    assert_eq!(log.count("begin").await, 20);
+    assert_eq!(db.count("select count(*) from outhaul.jobs where status = 'leased'").await, 600);
+}

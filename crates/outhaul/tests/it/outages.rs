@@ -192,20 +192,13 @@ async fn a_server_that_turns_read_only_is_worked_again_within_two_seconds_of_its
     client.batch_execute("set default_transaction_read_only = off").await.unwrap();
     enqueue_all(&mut client, &vec![Act::Nothing.job(); 20]).await;
     log.until("end", 20).await;
-    let set = async |client: &Client, value: &str| {
-        let sql = format!("alter system set default_transaction_read_only = {value}");
-        client.batch_execute(&sql).await.unwrap();
-        client.batch_execute("select pg_reload_conf()").await.unwrap();
-    };
-    set(&client, "on").await;
-    until("sessions follow", || async { is_read_only(&server).await }).await;
+    read_only(&client, &server, true).await;
     enqueue_all(&mut client, &vec![Act::Nothing.job(); 20]).await;
     // Every connection meets it more than once.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(log.count("begin").await, 20);
     assert!(workers.iter().all(|worker| !worker.has_ended()));
-    set(&client, "off").await;
-    until("sessions follow", || async { !is_read_only(&server).await }).await;
+    read_only(&client, &server, false).await;
     let writable: Timestamp = client.query_one("select clock_timestamp()", &[]).await.unwrap().get(0);
     log.until("end", 40).await;
     let first = log.all("begin").await[20].at;
@@ -222,4 +215,34 @@ async fn is_read_only(server: &Throwaway) -> bool {
     let client = connect(&server.url()).await;
     let row = client.query_one("select current_setting('transaction_read_only')", &[]).await.unwrap();
     row.get::<_, &str>(0) == "on"
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_that_outlived_its_lease_while_the_server_was_read_only_is_not_swept_by_its_own_worker() {
+    let server = shop().await;
+    let log = EffectLog::new().await;
+    let worker = workers(&server, &log, 1).await.remove(0);
+    let mut client = connect(&server.url()).await;
+    client.batch_execute("set default_transaction_read_only = off").await.unwrap();
+    for round in 1..=5 {
+        enqueue_all(&mut client, &vec![Act::Sleep(500).job(); 10]).await;
+        log.until("begin", 10 * round).await;
+        read_only(&client, &server, true).await;
+        log.until("end", 10 * round).await;
+        let over = "select count(*) = 10 from outhaul.jobs where lease_until < clock_timestamp()";
+        until("their leases are over", || async { client.query_one(over, &[]).await.unwrap().get(0) }).await;
+        read_only(&client, &server, false).await;
+        let settled = format!("select count(*) = {} from outhaul.jobs_finished", 10 * round);
+        until("all completed", || async { client.query_one(&settled, &[]).await.unwrap().get(0) }).await;
+        assert_eq!(log.count("begin").await, 10 * round, "each ran once");
+    }
+    worker.stop().await;
+}
+
+/// Turns all sessions but those that said otherwise; returns when new ones follow.
+async fn read_only(client: &Client, server: &Throwaway, on: bool) {
+    let sql = format!("alter system set default_transaction_read_only = {on}");
+    client.batch_execute(&sql).await.unwrap();
+    client.batch_execute("select pg_reload_conf()").await.unwrap();
+    until("sessions follow", || async { is_read_only(server).await == on }).await;
 }
