@@ -13,6 +13,7 @@ mod claims;
 mod crash;
 mod depth;
 mod enqueue;
+mod failover;
 mod fencing;
 mod flow;
 mod held_snapshot;
