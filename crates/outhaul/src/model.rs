@@ -192,9 +192,10 @@ impl NewJob {
         self
     }
 
-    /// Runs the job not before a time. A time in the past means now.
+    /// Runs the job not before a time, which is before the year 2200. A time in the past means now.
     pub fn run_at(mut self, at: Timestamp) -> NewJob {
-        self.due = Due::At(at);
+        // Any time that is long past says the same, and PostgreSQL does not read how the years before 1 are written here.
+        self.due = Due::At(at.max(Timestamp::UNIX_EPOCH));
         self
     }
 
@@ -291,13 +292,13 @@ impl NewJob {
         let in_range = match self.due {
             Due::Now => true,
             Due::In(delay) => delay <= DAY * 36_500,
-            Due::At(at) => at > Timestamp::UNIX_EPOCH && at < Timestamp::constant(7_258_118_400, 0),
+            Due::At(at) => at < Timestamp::constant(7_258_118_400, 0),
         };
         if !in_range {
             return Err(Error::invalid(
                 "run_at",
                 "run_at is out of range",
-                "Use a time between the years 1970 and 2200; a time in the past means now.",
+                "Use a time before the year 2200; a time in the past means now.",
             ));
         }
         Ok(())

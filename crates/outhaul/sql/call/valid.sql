@@ -51,10 +51,16 @@ begin
       message = format('max_attempts %s is out of range', max_attempts),
       hint = 'Use 1 to 1000.';
   end if;
-  if run_at is not null and not (run_at > timestamptz '1970-01-01 00:00:00+00' and run_at < timestamptz '2200-01-01 00:00:00+00') then
+  -- The claim index is searched from a run_at of -infinity on, which stands for "before every job".
+  if not isfinite(run_at) then
+    raise exception using errcode = 'OH001', column = 'run_at',
+      message = format('run_at is %s, and a job is stored with the point in time at which it is due', run_at),
+      hint = 'Leave run_at out for a job that is due now; any time in the past means the same.';
+  end if;
+  if run_at >= timestamptz '2200-01-01 00:00:00+00' then
     raise exception using errcode = 'OH001', column = 'run_at',
       message = 'run_at is out of range',
-      hint = 'Use a time between the years 1970 and 2200; a time in the past means now.';
+      hint = 'Use a time before the year 2200; a time in the past means now.';
   end if;
   if timeout is not null and not (timeout >= interval '1 millisecond' and timeout <= interval '24 hours') then
     raise exception using errcode = 'OH001', column = 'timeout',

@@ -144,13 +144,26 @@ async fn every_property_of_a_job_reaches_its_row_through_every_door() {
 #[tokio::test]
 async fn a_time_in_the_past_means_now_through_every_door() {
     let mut db = Db::new().await;
+    let sql = "select run_at >= created_at and run_at <= clock_timestamp() from outhaul.jobs where id = $1";
     for door in Door::ALL {
-        let offer = Offer { run_at: Some("1970-01-02T00:00:00Z".into()), ..Offer::default() };
-        offer.at(door, &mut db.client).await.unwrap();
-        let sql =
-            "select run_at >= created_at and run_at <= clock_timestamp() from outhaul.jobs where id = $1";
-        assert!(db.client.query_one(sql, &[&offer.id]).await.unwrap().get::<_, bool>(0), "{door:?}");
+        for past in
+            ["2020-02-29T12:00:00Z", "1970-01-01T00:00:00Z", "1960-06-01T00:00:00Z", "0001-01-01T00:00:00Z"]
+        {
+            let offer = Offer { run_at: Some(past.into()), ..Offer::default() };
+            offer.at(door, &mut db.client).await.unwrap();
+            let due: bool = db.client.query_one(sql, &[&offer.id]).await.unwrap().get(0);
+            assert!(due, "{past} {door:?}");
+        }
     }
+    // Written as no year of PostgreSQL's.
+    let first = || tick(1).run_at(jiff::Timestamp::MIN);
+    let one = enqueue(&mut db.client, &first()).await.unwrap();
+    let many = enqueue_many(&mut db.client, &[first(), first().idempotency_key("k")]).await.unwrap();
+    for job in [one, many[0], many[1]] {
+        assert!(db.client.query_one(sql, &[&job.id().0]).await.unwrap().get::<_, bool>(0), "{job:?}");
+    }
+    db.client.execute("select outhaul.enqueue('q', 't', run_at => '4713-01-01 BC')", &[]).await.unwrap();
+    assert_eq!(db.count("select count(*) from outhaul.jobs where run_at < created_at").await, 0);
 }
 
 #[tokio::test]

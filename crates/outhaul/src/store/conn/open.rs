@@ -139,13 +139,21 @@ impl<'a> Opening<'a> {
                     Ok(conn) => return Some(conn),
                     Err(refusal) => refusal,
                 };
-            self.failures.push((label(host, address), error));
+            self.note(label(host, address), error);
             self.refused = everywhere;
             if self.is_over() || !may_be_tls {
                 return None;
             }
         }
         None
+    }
+
+    /// Asked again with or without TLS, a server often says the same, and once is enough.
+    fn note(&mut self, at: String, error: Error) {
+        let same = |(place, known): &(String, Error)| *place == at && known.to_string() == error.to_string();
+        if !self.failures.iter().any(same) {
+            self.failures.push((at, error));
+        }
     }
 
     async fn attempt(
