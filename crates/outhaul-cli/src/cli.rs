@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use outhaul::{JobId, JobStatus};
 use uuid::Uuid;
 
-use crate::config::parse_duration;
+use crate::config::times::{DELAY, DRAIN, LEASE, LIMIT, POLL, Times, WAIT};
 
 /// Durable asynchronous work inside PostgreSQL.
 #[derive(Parser)]
@@ -32,7 +32,8 @@ Settings come from flags, OUTHAUL_*, DATABASE_URL and PG*, ./outhaul.toml,
 ~/.config/outhaul/config.toml, /etc/outhaul/config.toml; see `outhaul config show --origin`.
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 refused, 5 no database,
-6 schema too old or new, 7 timed out, 130 interrupted.";
+6 schema too old or new, 7 timed out, 11 done or perhaps done, but what came of it
+could not be told (look before you repeat it), 130 interrupted.";
 
 /// Flags that every command takes.
 #[derive(Args)]
@@ -86,6 +87,22 @@ pub(crate) enum Command {
     },
     /// Print the version
     Version,
+}
+
+impl Command {
+    /// The roles that a command takes in the database, where a role can be granted for it.
+    pub(crate) fn role(&self) -> Option<&'static str> {
+        Some(match self {
+            Command::Enqueue(Enqueue { wait: false, .. }) => "outhaul_producer",
+            Command::Enqueue(Enqueue { wait: true, .. }) => "outhaul_producer, outhaul_observer",
+            Command::Jobs(Jobs::Show { payload: true, .. }) => "outhaul_observer, outhaul_operator",
+            Command::Jobs(Jobs::Cancel(_) | Jobs::Retry(_)) => "outhaul_operator",
+            Command::Queues(Queues::Pause(_) | Queues::Resume(_)) => "outhaul_operator",
+            Command::Jobs(_) | Command::Queues(_) => "outhaul_observer",
+            Command::Work(_) => "outhaul_worker",
+            _ => return None,
+        })
+    }
 }
 
 #[derive(Args)]
@@ -171,19 +188,19 @@ pub(crate) struct Enqueue {
     #[arg(long, value_name = "KEY")]
     pub(crate) idempotency_key: Option<String>,
     /// -10 to 10, larger runs sooner
-    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number("-10 to 10"), allow_negative_numbers = true)]
     pub(crate) priority: i32,
-    /// Run it not before this time, such as 2026-12-01T08:00:00Z
-    #[arg(long, value_name = "TIME", conflicts_with = "delay")]
+    /// Run it not before this time, such as 2026-12-01T08:00:00Z; a time in the past means now
+    #[arg(long, value_name = "TIME", value_parser = parse_run_at, allow_hyphen_values = true, conflicts_with = "delay")]
     pub(crate) run_at: Option<Timestamp>,
     /// Run it not before this much time has passed, such as 10m
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time(&DELAY), allow_hyphen_values = true)]
     pub(crate) delay: Option<Duration>,
     /// Try it this often, 1 to 1000
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = number("1 to 1000"), allow_negative_numbers = true)]
     pub(crate) max_attempts: i32,
     /// How long one attempt may take, such as 30s
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time(&LIMIT), allow_hyphen_values = true)]
     pub(crate) timeout: Option<Duration>,
     /// The organization it belongs to
     #[arg(long, value_name = "UUID")]
@@ -195,7 +212,7 @@ pub(crate) struct Enqueue {
     #[arg(long)]
     pub(crate) wait: bool,
     /// Wait at most this long, and exit with 7 then
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "wait")]
+    #[arg(long, value_name = "TIME", value_parser = time(&WAIT), allow_hyphen_values = true, requires = "wait")]
     pub(crate) wait_timeout: Option<Duration>,
 }
 
@@ -206,16 +223,16 @@ pub(crate) struct Work {
     #[arg(long = "queue", value_name = "NAME[=N]", value_parser = parse_queue)]
     pub(crate) queues: Vec<(String, Option<usize>)>,
     /// Serve /metrics, /livez and /readyz here, such as 127.0.0.1:9184
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) metrics_addr: Option<SocketAddr>,
     /// How long a claim holds a job before it must be renewed
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time(&LEASE), allow_hyphen_values = true)]
     pub(crate) lease: Option<Duration>,
     /// How often an idle worker looks without being told to
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time(&POLL), allow_hyphen_values = true)]
     pub(crate) poll: Option<Duration>,
     /// How long a stopping worker waits for what runs
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time(&DRAIN), allow_hyphen_values = true)]
     pub(crate) drain: Option<Duration>,
     /// The form of the log on standard error
     #[arg(long, value_name = "FORM")]
@@ -265,7 +282,7 @@ pub(crate) enum Jobs {
         /// The job's id
         id: JobId,
         /// Wait at most this long, and exit with 7 then
-        #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+        #[arg(long, value_name = "TIME", value_parser = time(&WAIT), allow_hyphen_values = true)]
         timeout: Option<Duration>,
     },
 }
@@ -334,6 +351,32 @@ pub(crate) enum ConfigCommand {
         #[arg(long)]
         origin: bool,
     },
+}
+
+/// A number whose range the library checks.
+fn number(range: &'static str) -> impl Fn(&str) -> Result<i32, String> + Clone {
+    move |text| text.parse().map_err(|_| format!("write a whole number from {range}"))
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "write an address and a port, such as 127.0.0.1:9184 or [::1]:9184".to_owned())
+}
+
+/// A parser of times in a range.
+fn time(times: &'static Times) -> impl Fn(&str) -> Result<Duration, String> + Clone {
+    move |text| times.parse(text)
+}
+
+/// A time with its zone.
+fn parse_run_at(text: &str) -> Result<Timestamp, String> {
+    let word = text.trim_start_matches(['-', '+']).to_lowercase();
+    if matches!(word.as_str(), "infinity" | "inf") {
+        return Err(
+            "a job is due at a point in time; leave --run-at out for a job that is due now".to_owned()
+        );
+    }
+    let form = "write date, time and zone, such as 2026-12-01T08:00:00Z or 2026-12-01T09:00+01:00";
+    text.parse().map_err(|_| form.to_owned())
 }
 
 /// `mail=5`, or `mail` with the default number of handlers.

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::output::Unwritten;
+
 /// How the process ends; few and documented, so that scripts can rely on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -24,6 +26,8 @@ pub(crate) enum Exit {
     Schema = 6,
     /// The time limit passed.
     TimedOut = 7,
+    /// It was done, or perhaps done, and what came of it could not be told: to be looked up before it is repeated.
+    Untold = 11,
     /// Interrupted from outside.
     Interrupted = 130,
 }
@@ -66,6 +70,15 @@ impl Problem {
         Problem::new(Exit::Usage, "config", message)
     }
 
+    /// Something was changed, and what came of it cannot be told.
+    pub(crate) fn untold(
+        done: impl fmt::Display,
+        why: impl fmt::Display,
+        look: impl Into<String>,
+    ) -> Problem {
+        Problem::new(Exit::Untold, "untold", format!("{done}, but {why}")).hint(look)
+    }
+
     /// What an error of any layer means to the person at the terminal.
     pub(crate) fn of(error: anyhow::Error) -> Problem {
         let error = match error.downcast::<Problem>() {
@@ -74,7 +87,11 @@ impl Problem {
         };
         if let Some(library) = error.downcast_ref::<outhaul::Error>() {
             let problem = Problem::new(exit_of(library), library.code(), down_to_library(&error));
-            return Problem { hint: library.hint().map(str::to_owned), ..problem };
+            return Problem { hint: hint_of(library), ..problem };
+        }
+        if error.is::<Unwritten>() {
+            return Problem::new(Exit::Failed, "output", error.to_string())
+                .hint("Write it to another place, or free space there.");
         }
         if let Some(local) = error.downcast_ref::<outhaul_local::Error>() {
             let problem = Problem::new(Exit::Failed, "local_server", local.message());
@@ -96,6 +113,13 @@ fn down_to_library(error: &anyhow::Error) -> String {
     parts.join(": ")
 }
 
+/// The library's hint names the cases of all commands; a refused login is one of them.
+fn hint_of(error: &outhaul::Error) -> Option<String> {
+    let login = error.sqlstate().is_some_and(|state| state.starts_with("28"));
+    let own = login.then_some("Check the user, the password, and the server's rules in pg_hba.conf.");
+    own.or(error.hint()).map(str::to_owned)
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
@@ -103,6 +127,18 @@ impl fmt::Display for Problem {
 }
 
 impl std::error::Error for Problem {}
+
+/// An error of a command that changes something. When it is not known whether the change was made, the hint says
+/// where to look, and the exit code does not read as "nothing happened".
+pub(crate) fn of_change(error: impl Into<anyhow::Error>, look: impl Into<String>) -> anyhow::Error {
+    let error = error.into();
+    match error.downcast_ref::<outhaul::Error>() {
+        Some(library) if library.is_outcome_unknown() => {
+            Problem { exit: Exit::Untold, ..Problem::of(error).hint(look) }.into()
+        }
+        _ => error,
+    }
+}
 
 fn exit_of(error: &outhaul::Error) -> Exit {
     match error {

@@ -18,7 +18,7 @@ use clap::error::ErrorKind;
 use cli::{Cli, Command, GlobalArgs};
 use config::{Config, Flags};
 use exit::{Exit, Problem};
-use output::Global;
+use output::{Global, Unwritten};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     let (json, no_color) = (cli.global.json, cli.global.no_color);
     match run(cli) {
         Ok(exit) => exit.into(),
-        Err(error) if is_broken_pipe(&error) => Exit::Ok.into(),
+        Err(error) if error.downcast_ref().is_some_and(Unwritten::is_closed) => Exit::Ok.into(),
         Err(error) => output::report(Problem::of(error), json, no_color).into(),
     }
 }
@@ -36,10 +36,11 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> anyhow::Result<Exit> {
     let global = global(&cli)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let role = cli.command.role();
     let result = runtime.block_on(dispatch(cli.command, &global));
     // A blocked read of standard input is no reason to stay.
     runtime.shutdown_timeout(Duration::from_millis(200));
-    result
+    result.map_err(|error| with_role(error, role, &global))
 }
 
 async fn dispatch(command: Command, global: &Global) -> anyhow::Result<Exit> {
@@ -67,7 +68,10 @@ fn global(cli: &Cli) -> anyhow::Result<Global> {
     // What needs no settings works with a broken file too.
     let config = match cli.command {
         Command::Completions { .. } | Command::Version => Config::none(),
-        _ => Config::load(&flags, config::process_env)?,
+        _ => {
+            config::refuse_unreadable_variables()?;
+            Config::load(&flags, config::process_env)?
+        }
     };
     let global = Global {
         json: args.json,
@@ -103,19 +107,40 @@ fn usage(error: &clap::Error) -> Problem {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return Problem::usage("a command is missing").hint("Try `outhaul --help`.");
     }
+    if error.kind() == ErrorKind::InvalidUtf8 {
+        return not_utf8();
+    }
     let text = error.render().to_string();
     let mut paragraphs = text.split("\n\n").map(str::trim);
     let what = paragraphs.next().unwrap_or_default();
     let rest: Vec<&str> = paragraphs.collect();
     let tip = rest.iter().find_map(|paragraph| paragraph.strip_prefix("tip: "));
     let problem = Problem::usage(what.strip_prefix("error: ").unwrap_or(what));
+    let library = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<outhaul::Error>());
+    if let Some(hint) = library.and_then(outhaul::Error::hint) {
+        return problem.hint(hint);
+    }
     match tip.or_else(|| rest.iter().find(|paragraph| paragraph.starts_with("Usage:")).copied()) {
-        Some(hint) => problem.hint(hint),
+        Some(hint) => problem.hint(output::scrub(hint)),
         None => problem.hint("Try --help."),
     }
 }
 
-/// The reader of our output has seen enough, as in `outhaul jobs list | head`.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+/// Says which argument it is, by its place: it cannot be shown.
+fn not_utf8() -> Problem {
+    let place = std::env::args_os().position(|arg| arg.to_str().is_none()).unwrap_or_default();
+    Problem::usage(format!("argument {place} is not valid UTF-8"))
+        .hint("Arguments are text in UTF-8; so is JSON, also on standard input: outhaul enqueue TYPE -")
+}
+
+/// The role to grant, where the library knows only that some right is missing.
+fn with_role(error: anyhow::Error, role: Option<&str>, global: &Global) -> anyhow::Error {
+    let refused = error.downcast_ref::<outhaul::Error>().is_some_and(|e| e.sqlstate() == Some("42501"));
+    let (true, Some(role), Ok(Some(dsn))) = (refused, role, global.config.database()) else { return error };
+    let user = dsn.user().replace('"', "\"\"");
+    let hint = format!(
+        "It takes {role}: run `grant {role} to \"{user}\"` as an administrator. A schema that was migrated with \
+         --no-roles is its owner's alone."
+    );
+    Problem::of(error).hint(hint).into()
 }

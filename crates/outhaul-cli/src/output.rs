@@ -1,5 +1,6 @@
 //! What goes to the terminal: data to standard output, messages to standard error.
 
+use std::fmt::{self, Display};
 use std::io::{self, IsTerminal, Write};
 
 use comfy_table::{ContentArrangement, Table, presets};
@@ -27,10 +28,8 @@ pub(crate) struct Global {
 
 impl Global {
     /// Prints a line of data.
-    pub(crate) fn print(&self, line: impl std::fmt::Display) -> io::Result<()> {
-        let mut out = io::stdout().lock();
-        writeln!(out, "{line}")?;
-        out.flush()
+    pub(crate) fn print(&self, line: impl Display) -> Result<(), Unwritten> {
+        write(&format!("{line}\n"))
     }
 
     /// Prints one JSON value on a line of its own.
@@ -40,7 +39,7 @@ impl Global {
     }
 
     /// A message for the person: to standard error, and not with `--quiet` or `--json`.
-    pub(crate) fn say(&self, line: impl std::fmt::Display) {
+    pub(crate) fn say(&self, line: impl Display) {
         if !self.quiet && !self.json {
             // Nobody listens any more: no reason to fail.
             let _ = writeln!(io::stderr(), "{line}");
@@ -54,14 +53,13 @@ impl Global {
 
     /// Prints rows under a header: aligned for a person, separated by tabs for a program. The columns are
     /// the same.
-    pub(crate) fn print_table(&self, header: &[&str], rows: Vec<Vec<String>>) -> io::Result<()> {
+    pub(crate) fn print_table(&self, header: &[&str], rows: Vec<Vec<String>>) -> Result<(), Unwritten> {
         if !self.interactive {
-            let mut out = io::stdout().lock();
-            writeln!(out, "{}", header.join("\t"))?;
+            let mut lines = header.join("\t") + "\n";
             for row in &rows {
-                writeln!(out, "{}", row.join("\t"))?;
+                lines += &(row.join("\t") + "\n");
             }
-            return out.flush();
+            return write(&lines);
         }
         let mut table = Table::new();
         table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -82,13 +80,59 @@ impl Global {
     }
 }
 
+/// Standard output cannot be written: it is full, or nobody reads it any more.
+#[derive(Debug)]
+pub(crate) struct Unwritten(io::Error);
+
+impl Unwritten {
+    /// The reader has seen enough, as in `outhaul jobs list | head`.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.kind() == io::ErrorKind::BrokenPipe
+    }
+}
+
+impl Display for Unwritten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "standard output cannot be written: {}", self.0)
+    }
+}
+
+impl std::error::Error for Unwritten {}
+
+/// Writes to standard output, to the last byte.
+pub(crate) fn write(text: &str) -> Result<(), Unwritten> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Unwritten)
+}
+
+/// Lets a command whose exit code says something go on when nobody reads its output any more.
+pub(crate) fn unless_closed(printed: anyhow::Result<()>) -> anyhow::Result<()> {
+    match printed {
+        Err(error) if error.downcast_ref().is_some_and(Unwritten::is_closed) => Ok(()),
+        printed => printed,
+    }
+}
+
+/// For what a command prints after it has changed something: the change stands when that cannot be written, so the
+/// problem says what was `done`, and where to `look`.
+pub(crate) fn told(
+    printed: anyhow::Result<()>,
+    done: impl Display,
+    look: impl Into<String>,
+) -> anyhow::Result<()> {
+    printed.map_err(|error| match error.downcast::<Unwritten>() {
+        Ok(unwritten) => Problem::untold(done, unwritten, look).into(),
+        Err(error) => error,
+    })
+}
+
 /// A time as tables show it: UTC, to the second.
 pub(crate) fn time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// An optional text as tables show it. Never empty, so that columns stay countable.
-pub(crate) fn or_dash<T: std::fmt::Display>(value: Option<T>) -> String {
+pub(crate) fn or_dash<T: Display>(value: Option<T>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
@@ -114,8 +158,8 @@ pub(crate) fn color(no_color: bool, stream: &impl IsTerminal) -> bool {
 
 /// Tells a problem on standard error and gives its exit code.
 pub(crate) fn report(problem: Problem, json: bool, no_color: bool) -> Exit {
-    let (message, hint) = (scrub(&problem.message), problem.hint.as_deref().map(scrub));
-    let problem = Problem { message, hint, ..problem };
+    // A hint is a text of ours: scrubbed it would no longer say how a URL is written.
+    let problem = Problem { message: scrub(&problem.message), ..problem };
     let mut err = io::stderr().lock();
     // Standard error may be closed; the exit code still tells.
     let _ = if json {
@@ -129,7 +173,7 @@ pub(crate) fn report(problem: Problem, json: bool, no_color: bool) -> Exit {
 }
 
 /// Takes passwords out of a text that may repeat what the user typed, in both forms that libpq knows.
-fn scrub(text: &str) -> String {
+pub(crate) fn scrub(text: &str) -> String {
     const MARKS: [&str; 2] = ["://", "password="];
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::cli::{Dev, DevWhat};
 use crate::exit::{Exit, Problem};
-use crate::output::Global;
+use crate::output::{self, Global};
 
 /// The database that people get. `postgres` is everybody's and stays empty.
 const DATABASE: &str = "outhaul";
@@ -18,7 +18,7 @@ const DATABASE: &str = "outhaul";
 pub(crate) async fn run(args: Dev, global: &Global) -> anyhow::Result<Exit> {
     match args.what {
         DevWhat::Up { tcp } => up(args.dir, tcp, global).await,
-        DevWhat::Url { tcp } => print_url(&running(args.dir)?, tcp, global),
+        DevWhat::Url { tcp } => print_url(&running(args.dir)?, tcp, global).map(|()| Exit::Ok),
         DevWhat::Psql { args: arguments } => psql(&running(args.dir)?, &arguments),
         DevWhat::Down { remove, yes } => down(args.dir, remove, yes, global).await,
     }
@@ -26,33 +26,38 @@ pub(crate) async fn run(args: Dev, global: &Global) -> anyhow::Result<Exit> {
 
 async fn up(dir: Option<PathBuf>, tcp: bool, global: &Global) -> anyhow::Result<Exit> {
     let installation = Installation::find()?;
+    let named = dir.is_some();
     let dir = dir.map_or_else(|| Server::default_dir(installation.major()), Ok)?;
     let server = Server::open(ServerOptions::new(&dir).installation(installation.clone()).tcp(tcp)).await?;
     server.ensure_database(DATABASE).await?;
     let word = if server.adopted() { "runs already" } else { "started" };
     global.say(format_args!("PostgreSQL {} {word} in {}", installation.version(), dir.display()));
-    global.say("next: export DATABASE_URL=$(outhaul dev url) && outhaul migrate");
-    print_url(&server, tcp, global)
+    let at = if named { format!("--dir {} ", dir.display()) } else { String::new() };
+    global.say(format_args!("next: export DATABASE_URL=$(outhaul dev {at}url) && outhaul migrate"));
+    output::told(
+        print_url(&server, tcp, global),
+        "the server runs",
+        format!("Its URL: outhaul dev {at}url"),
+    )?;
+    Ok(Exit::Ok)
 }
 
-fn print_url(server: &Server, tcp: bool, global: &Global) -> anyhow::Result<Exit> {
+fn print_url(server: &Server, tcp: bool, global: &Global) -> anyhow::Result<()> {
     let (socket_url, tcp_url) = (server.url_of(DATABASE), server.tcp_url_of(DATABASE));
     if global.json {
-        global.print_json(&json!({
+        return global.print_json(&json!({
             "url": socket_url,
             "tcp_url": tcp_url,
             "dir": server.dir(),
             "log": server.log_path(),
             "adopted": server.adopted(),
-        }))?;
-        return Ok(Exit::Ok);
+        }));
     }
     let no_tcp = || {
         Problem::new(Exit::NotFound, "no_tcp", "the server does not listen on TCP")
             .hint("Start it anew: outhaul dev down && outhaul dev up --tcp")
     };
-    global.print(if tcp { tcp_url.ok_or_else(no_tcp)? } else { socket_url })?;
-    Ok(Exit::Ok)
+    Ok(global.print(if tcp { tcp_url.ok_or_else(no_tcp)? } else { socket_url })?)
 }
 
 /// Becomes psql, which is no part of a server's programs in every distribution.
@@ -86,14 +91,15 @@ async fn down(dir: Option<PathBuf>, remove: bool, yes: bool, global: &Global) ->
             None => {}
         }
     }
-    if global.json {
-        global.print_json(&json!({ "stopped": stopped, "removed": remove }))?;
-        return Ok(Exit::Ok);
-    }
-    for dir in &stopped {
-        global.print(format_args!("stopped the server in {}", dir.display()))?;
-    }
-    if stopped.is_empty() {
+    let lines: Vec<String> =
+        stopped.iter().map(|dir| format!("stopped the server in {}", dir.display())).collect();
+    let printed = match global.json {
+        true => global.print_json(&json!({ "stopped": stopped, "removed": remove })),
+        false => lines.iter().try_for_each(|line| Ok(global.print(line)?)),
+    };
+    let done = if stopped.is_empty() { "no server runs any more".to_owned() } else { lines.join(", ") };
+    output::told(printed, done, "Look: outhaul dev url")?;
+    if stopped.is_empty() && !global.json {
         global.say("no server of `outhaul dev` runs");
     }
     Ok(Exit::Ok)

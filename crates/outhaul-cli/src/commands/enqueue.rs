@@ -1,17 +1,18 @@
 //! `outhaul enqueue TYPE [JSON|-]`.
 
-use std::io::Read;
-use std::time::Instant;
+use std::fmt;
+use std::io::{IsTerminal, Read};
+use std::time::{Duration, Instant};
 
-use outhaul::{NewJob, Observer, Producer};
-use serde_json::json;
+use outhaul::{JobId, NewJob, Observer, Producer};
+use serde_json::{Value, json};
 
 use super::jobs::Detail;
 use super::wait::{self, Waited};
 use crate::cli::Enqueue;
 use crate::config::Config;
-use crate::exit::{Exit, Problem};
-use crate::output::Global;
+use crate::exit::{self, Exit, Problem};
+use crate::output::{self, Global};
 
 /// Standard input is read up to here. White space does not count towards the limit of a payload, so this is
 /// more than that limit.
@@ -20,45 +21,107 @@ const STDIN_LIMIT: u64 = 16 * 1024 * 1024;
 pub(crate) async fn run(args: Enqueue, global: &Global) -> anyhow::Result<Exit> {
     let (dsn, schema) = (global.config.require_database()?, global.config.schema()?);
     let queue = queue(&args, &global.config);
-    let job = new_job(&args, &queue).await?;
+    let job = new_job(&args, &queue, global).await?;
     job.check()?;
     global.say_target(&dsn, &schema);
     // Its check tells a missing schema apart from everything else that could be wrong.
     let observer = Observer::connect(&dsn, &schema).await?;
+    if args.wait {
+        // Who may not look has to know it before the commit.
+        observer.job(job.job_id()).await?;
+    }
     let mut session = outhaul::connect(&dsn).await?;
     let started = Instant::now();
-    let enqueued = Producer::in_schema(&schema).enqueue(&mut *session, &job).await?;
-    let (id, new) = (enqueued.id(), enqueued.is_new());
-    let mut answer = json!({ "id": id, "new": new, "job_type": args.job_type, "queue": queue });
-    if !args.wait {
-        if global.json {
-            global.print_json(&answer)?;
-        } else {
-            let word = if new { "" } else { "  duplicate: the key is in use, nothing was stored" };
-            global.print(format_args!("{id}  {}  queue {queue}{word}", args.job_type))?;
-        }
-        return Ok(Exit::Ok);
+    let enqueued = Producer::in_schema(&schema).enqueue(&mut *session, &job).await;
+    let enqueued = enqueued.map_err(|error| exit::of_change(error, look_first(&job, &args)))?;
+    let stored =
+        Stored { id: enqueued.id(), new: enqueued.is_new(), job_type: &args.job_type, queue: &queue };
+    if args.wait {
+        return stored.wait(&observer, args.wait_timeout, started, global).await;
     }
-    let waited = wait::until_end(&observer, id, args.wait_timeout, true).await?;
-    if global.json {
-        answer["job"] = match &waited {
-            Waited::Ended(job) | Waited::TimedOut(Some(job)) => serde_json::to_value(Detail::of(job))?,
-            Waited::Gone | Waited::TimedOut(None) => serde_json::Value::Null,
-        };
-        global.print_json(&answer)?;
-    } else {
+    let word = if stored.new { "" } else { "  duplicate: the key is in use, nothing was stored" };
+    output::told(stored.print(stored.json(), word, global), &stored, stored.look())?;
+    Ok(Exit::Ok)
+}
+
+/// What to do when it is not known whether a job was committed.
+fn look_first(job: &NewJob, args: &Enqueue) -> String {
+    let id = job.job_id();
+    match args.idempotency_key {
+        Some(_) => "It may be committed. Repeat it with the same key, which makes no second job.".to_owned(),
+        None => format!(
+            "It may be committed, as job {id}. Look before you repeat it: outhaul jobs show {id}; with an \
+             --idempotency-key repeating is safe."
+        ),
+    }
+}
+
+/// What the database has answered.
+struct Stored<'a> {
+    id: JobId,
+    new: bool,
+    job_type: &'a str,
+    queue: &'a str,
+}
+
+/// What is true from now on, whatever becomes of the output.
+impl fmt::Display for Stored<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let id = self.id;
+        match self.new {
+            true => write!(f, "job {id} is committed"),
+            false => write!(f, "the key belongs to job {id} and nothing more was stored"),
+        }
+    }
+}
+
+impl Stored<'_> {
+    fn look(&self) -> String {
+        format!("Look at it: outhaul jobs show {}", self.id)
+    }
+
+    fn json(&self) -> Value {
+        json!({ "id": self.id, "new": self.new, "job_type": self.job_type, "queue": self.queue })
+    }
+
+    fn print(&self, answer: Value, words: &str, global: &Global) -> anyhow::Result<()> {
+        if global.json {
+            return global.print_json(&answer);
+        }
+        let Stored { id, job_type, queue, .. } = self;
+        Ok(global.print(format_args!("{id}  {job_type}  queue {queue}{words}"))?)
+    }
+
+    async fn wait(
+        &self,
+        observer: &Observer,
+        limit: Option<Duration>,
+        started: Instant,
+        global: &Global,
+    ) -> anyhow::Result<Exit> {
+        // Whoever interrupts the waiting needs to know it.
+        global.say(format_args!("{self}, waiting for its end"));
+        let waited = wait::until_end(observer, self.id, limit, true).await.map_err(|error| {
+            let why = format!("waiting for its end failed: {}", Problem::of(error));
+            Problem::untold(self, why, self.look())
+        })?;
+        let mut answer = self.json();
         let state = match &waited {
             Waited::Ended(job) | Waited::TimedOut(Some(job)) => {
+                answer["job"] = serde_json::to_value(Detail::of(job))?;
                 let job = &job.job;
                 format!("{}  attempt {}/{}", job.status, job.attempts, job.max_attempts)
             }
-            Waited::Gone => "completed".to_owned(),
-            Waited::TimedOut(None) => "unknown".to_owned(),
+            Waited::Gone | Waited::TimedOut(None) => {
+                answer["job"] = Value::Null;
+                let gone = matches!(waited, Waited::Gone);
+                if gone { "completed" } else { "unknown" }.to_owned()
+            }
         };
-        let ms = started.elapsed().as_millis();
-        global.print(format_args!("{id}  {}  queue {queue}  {state}  {ms} ms", args.job_type))?;
+        let words = format!("  {state}  {} ms", started.elapsed().as_millis());
+        output::told(self.print(answer, &words, global), self, self.look())?;
+        Ok(wait::exit(&waited, self.id)?)
     }
-    Ok(wait::exit(&waited, id)?)
 }
 
 /// The queue named on the command line, else the one that the configuration names for the type.
@@ -67,8 +130,13 @@ fn queue(args: &Enqueue, config: &Config) -> String {
     args.queue.clone().or_else(bound).unwrap_or_else(|| "default".to_owned())
 }
 
-async fn new_job(args: &Enqueue, queue: &str) -> anyhow::Result<NewJob> {
-    let payload = if args.payload == "-" { stdin().await? } else { args.payload.clone() };
+async fn new_job(args: &Enqueue, queue: &str, global: &Global) -> anyhow::Result<NewJob> {
+    let payload = if args.payload == "-" { stdin(global).await? } else { args.payload.clone() };
+    if payload.trim().is_empty() {
+        return Err(invalid("the payload is empty")
+            .hint("Send JSON, such as {} or null; without an argument the payload is {}.")
+            .into());
+    }
     let mut job =
         NewJob::raw(queue, &args.job_type, payload).priority(args.priority).max_attempts(args.max_attempts);
     if let Some(key) = &args.idempotency_key {
@@ -92,24 +160,26 @@ async fn new_job(args: &Enqueue, queue: &str) -> anyhow::Result<NewJob> {
     Ok(job)
 }
 
-async fn stdin() -> anyhow::Result<String> {
+fn invalid(what: impl Into<String>) -> Problem {
+    Problem::new(Exit::Usage, "invalid_input", what)
+}
+
+async fn stdin(global: &Global) -> anyhow::Result<String> {
+    if std::io::stdin().is_terminal() {
+        global.say("reading the payload from the terminal, up to Ctrl-D");
+    }
     let read = || {
         let mut payload = Vec::new();
         std::io::stdin().lock().take(STDIN_LIMIT + 1).read_to_end(&mut payload).map(|_| payload)
     };
-    let payload = tokio::task::spawn_blocking(read).await??;
+    let payload = tokio::task::spawn_blocking(read).await?.map_err(|error| {
+        invalid(format!("standard input cannot be read: {error}")).hint("Send the payload there, as JSON.")
+    })?;
     if payload.len() as u64 > STDIN_LIMIT {
-        return Err(Problem::new(
-            Exit::Usage,
-            "invalid_input",
-            "standard input is larger than any payload may be",
-        )
-        .hint("Store it elsewhere, and enqueue its place.")
-        .into());
+        return Err(invalid("standard input is larger than any payload may be")
+            .hint("Store it elsewhere, and enqueue its place.")
+            .into());
     }
-    String::from_utf8(payload).map_err(|_| {
-        Problem::new(Exit::Usage, "invalid_input", "standard input is not valid UTF-8")
-            .hint("Send JSON.")
-            .into()
-    })
+    String::from_utf8(payload)
+        .map_err(|_| invalid("standard input is not valid UTF-8").hint("Send JSON, in UTF-8.").into())
 }

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::wait::{self, Waited};
 use crate::cli::{Jobs, JobsAct, JobsList};
-use crate::exit::{Exit, Problem};
-use crate::output::{Global, or_dash, span, time};
+use crate::exit::{self, Exit, Problem};
+use crate::output::{self, Global, Unwritten, or_dash, span, time};
 
 pub(crate) async fn run(what: Jobs, global: &Global) -> anyhow::Result<Exit> {
     match what {
@@ -19,9 +19,9 @@ pub(crate) async fn run(what: Jobs, global: &Global) -> anyhow::Result<Exit> {
         Jobs::Wait { id, timeout } => {
             let waited = wait::until_end(&observer(global).await?, id, timeout, false).await?;
             if let Waited::Ended(job) | Waited::TimedOut(Some(job)) = &waited {
-                print_one(job, global)?;
+                output::unless_closed(print_one(job, global))?;
             } else if global.json {
-                global.print_json(&Value::Null)?;
+                output::unless_closed(global.print_json(&Value::Null))?;
             }
             Ok(wait::exit(&waited, id)?)
         }
@@ -185,30 +185,58 @@ impl Detail<'_> {
 
 async fn cancel(args: &JobsAct, global: &Global) -> anyhow::Result<Exit> {
     let operator = operator(global).await?;
-    let mut results = Vec::new();
-    for id in &args.ids {
-        results.push(match operator.cancel(*id, args.reason.as_deref()).await? {
-            Cancelled::Cancelled => Acted::good(*id, "cancelled"),
-            Cancelled::Ended => Acted::refused(*id, "ended", "has ended"),
-            Cancelled::NotFound => Acted::missing(*id),
-        });
-    }
-    finish(&results, global)
+    let act = async |id| {
+        Ok(match operator.cancel(id, args.reason.as_deref()).await? {
+            Cancelled::Cancelled => Acted::good(id, "cancelled"),
+            Cancelled::Ended => Acted::refused(id, "ended", "has ended"),
+            Cancelled::NotFound => Acted::missing(id),
+        })
+    };
+    each(&args.ids, act, global).await
 }
 
 async fn retry(args: &JobsAct, global: &Global) -> anyhow::Result<Exit> {
     let operator = operator(global).await?;
+    let act = async |id| {
+        Ok(match operator.retry(id, args.reason.as_deref()).await? {
+            Retried::Due => Acted::good(id, "due"),
+            Retried::Replayed => Acted::good(id, "replayed"),
+            Retried::Leased => Acted::refused(id, "leased", "is held by a worker"),
+            Retried::Ended => Acted::refused(id, "ended", "has ended otherwise"),
+            Retried::NotFound => Acted::missing(id),
+        })
+    };
+    each(&args.ids, act, global).await
+}
+
+/// Acts on each job, and tells what was done. An error ends it, and what was done before is told all the same.
+async fn each(
+    ids: &[JobId],
+    act: impl AsyncFn(JobId) -> outhaul::Result<Acted>,
+    global: &Global,
+) -> anyhow::Result<Exit> {
     let mut results = Vec::new();
-    for id in &args.ids {
-        results.push(match operator.retry(*id, args.reason.as_deref()).await? {
-            Retried::Due => Acted::good(*id, "due"),
-            Retried::Replayed => Acted::good(*id, "replayed"),
-            Retried::Leased => Acted::refused(*id, "leased", "is held by a worker"),
-            Retried::Ended => Acted::refused(*id, "ended", "has ended otherwise"),
-            Retried::NotFound => Acted::missing(*id),
-        });
+    for id in ids {
+        match act(*id).await {
+            Ok(acted) => results.push(acted),
+            Err(error) => {
+                if !results.is_empty() {
+                    tell(&results, global)?;
+                }
+                let look = format!("Look at it before you go on: outhaul jobs show {id}");
+                let left = ids.len() - results.len() - 1;
+                let doing =
+                    if left == 0 { format!("job {id}") } else { format!("job {id} ({left} more not tried)") };
+                return Err(exit::of_change(anyhow::Error::new(error).context(doing), look));
+            }
+        }
     }
-    finish(&results, global)
+    tell(&results, global)?;
+    // The first that could not be changed decides about the exit code.
+    match results.into_iter().find_map(|acted| acted.problem) {
+        Some(problem) => Err(problem.into()),
+        None => Ok(Exit::Ok),
+    }
 }
 
 /// What an action did to one job.
@@ -236,19 +264,22 @@ impl Acted {
     }
 }
 
-/// Tells what was done to each job. The first that could not be changed decides about the exit code.
-fn finish(results: &[Acted], global: &Global) -> anyhow::Result<Exit> {
-    if global.json {
-        global.print_json(&json!({ "results": results }))?;
-    } else {
-        for acted in results {
-            global.print(format_args!("{}  {}", acted.id, acted.result))?;
-        }
+/// Tells what was done to each job.
+fn tell(results: &[Acted], global: &Global) -> anyhow::Result<()> {
+    let words = |blank| results.iter().map(move |acted| format!("{}{blank}{}", acted.id, acted.result));
+    let printed = match global.json {
+        true => global.print_json(&json!({ "results": results })),
+        false => words("  ").try_for_each(|line| Ok(global.print(line)?)),
+    };
+    if results.iter().all(|acted| acted.problem.is_some()) {
+        // Nothing was changed, which the problem will say.
+        return match printed {
+            Err(error) if error.is::<Unwritten>() => Ok(()),
+            printed => printed,
+        };
     }
-    match results.iter().find_map(|acted| acted.problem.as_ref()) {
-        Some(problem) => Err(problem.clone().into()),
-        None => Ok(Exit::Ok),
-    }
+    let done = format!("it is done ({})", words(" ").collect::<Vec<_>>().join(", "));
+    output::told(printed, done, "Look at them: outhaul jobs show ID")
 }
 
 async fn observer(global: &Global) -> anyhow::Result<Observer> {

@@ -6,8 +6,8 @@ use outhaul::{MigrateOptions, SchemaStatus, migrate, migration_sql, migration_st
 use serde_json::json;
 
 use crate::cli::{Migrate, MigrateUp, MigrateWhat};
-use crate::exit::{Exit, Problem};
-use crate::output::Global;
+use crate::exit::{self, Exit, Problem};
+use crate::output::{self, Global};
 
 pub(crate) async fn run(args: Migrate, global: &Global) -> anyhow::Result<Exit> {
     match args.what.unwrap_or(MigrateWhat::Up(args.up)) {
@@ -22,38 +22,36 @@ async fn apply(up: MigrateUp, global: &Global) -> anyhow::Result<Exit> {
     let (dsn, options) = (global.config.require_database()?, options(up, global)?);
     global.say_target(&dsn, &options.schema);
     let started = Instant::now();
-    let done = migrate(&dsn, &options).await?;
+    let look = "Look at it: outhaul migrate status";
+    let done = migrate(&dsn, &options).await.map_err(|error| exit::of_change(error, look))?;
     let took = started.elapsed();
-    if global.json {
-        global.print_json(
-            &json!({ "schema": options.schema.as_str(), "migrated": done, "ms": took.as_millis() }),
-        )?;
-        return Ok(Exit::Ok);
-    }
     let what = match (done.steps.len(), done.functions.len()) {
         (0, 0) => "nothing to do".to_owned(),
         (steps, functions) => format!("{steps} steps, {functions} functions"),
     };
-    global.print(format_args!(
-        "schema {}: {} -> {}, {what}, {:.1} s",
-        options.schema,
-        done.from,
-        done.to,
-        took.as_secs_f64()
-    ))?;
+    let schema = options.schema.as_str();
+    let printed = match global.json {
+        true => global.print_json(&json!({ "schema": schema, "migrated": done, "ms": took.as_millis() })),
+        false => {
+            let (from, to, seconds) = (done.from, done.to, took.as_secs_f64());
+            let line = format!("schema {schema}: {from} -> {to}, {what}, {seconds:.1} s");
+            global.print(line).map_err(Into::into)
+        }
+    };
+    output::told(printed, format_args!("schema {schema} is at version {} ({what})", done.to), look)?;
     global.say("next: outhaul enqueue demo.hello");
     Ok(Exit::Ok)
 }
 
 async fn status(global: &Global) -> anyhow::Result<Exit> {
-    let status = migration_status(&global.config.require_database()?, &global.config.schema()?).await?;
+    let status = read(global).await?;
     print(&status, global)?;
     Ok(Exit::Ok)
 }
 
 async fn check(global: &Global) -> anyhow::Result<Exit> {
-    let status = migration_status(&global.config.require_database()?, &global.config.schema()?).await?;
-    print(&status, global)?;
+    let status = read(global).await?;
+    output::unless_closed(print(&status, global))?;
     if status.is_current() {
         return Ok(Exit::Ok);
     }
@@ -71,6 +69,28 @@ async fn check(global: &Global) -> anyhow::Result<Exit> {
         .hint("Run `outhaul migrate`."),
     }
     .into())
+}
+
+/// Reads the record of the migrations, which is its owner's: no role that works with jobs needs it.
+async fn read(global: &Global) -> anyhow::Result<SchemaStatus> {
+    let (dsn, schema) = (global.config.require_database()?, global.config.schema()?);
+    migration_status(&dsn, &schema).await.map_err(|error| match error.sqlstate() {
+        Some("42501") => {
+            let who = dsn.user();
+            let what = format!(
+                "{who} may not read which migrations schema {schema} has had: SELECT on \
+                 {schema}.schema_migrations and {schema}.schema_functions is missing ({error})"
+            );
+            Problem::new(Exit::Refused, "refused", what)
+                .hint(
+                    "Run it as the role that migrates: a member of outhaul_owner, or the schema's owner after \
+                     --no-roles. No other role needs this right; every command checks the version that it needs by \
+                     itself.",
+                )
+                .into()
+        }
+        _ => error.into(),
+    })
 }
 
 fn print(status: &SchemaStatus, global: &Global) -> anyhow::Result<()> {

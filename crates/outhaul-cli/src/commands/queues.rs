@@ -4,8 +4,8 @@ use outhaul::{Observer, Operator, QueueView};
 use serde_json::json;
 
 use crate::cli::{Queues, QueuesAct};
-use crate::exit::Exit;
-use crate::output::{Global, or_dash, span};
+use crate::exit::{self, Exit};
+use crate::output::{self, Global, or_dash, span};
 
 pub(crate) async fn run(what: Queues, global: &Global) -> anyhow::Result<Exit> {
     match what {
@@ -60,22 +60,23 @@ async fn act(args: &QueuesAct, pause: bool, global: &Global) -> anyhow::Result<E
     let (dsn, schema) = (global.config.require_database()?, global.config.schema()?);
     global.say_target(&dsn, &schema);
     let operator = Operator::connect(&dsn, &schema).await?;
-    let reason = args.reason.as_deref();
+    let (queue, reason, look) = (&args.queue, args.reason.as_deref(), "Look at it: outhaul queues list");
     let changed = match pause {
-        true => operator.pause(&args.queue, reason).await?,
-        false => operator.resume(&args.queue, reason).await?,
+        true => operator.pause(queue, reason).await,
+        false => operator.resume(queue, reason).await,
     };
-    let queue = &args.queue;
-    if global.json {
-        global.print_json(&json!({ "queue": queue, "paused": pause, "changed": changed }))?;
-        return Ok(Exit::Ok);
-    }
+    let changed = changed.map_err(|error| exit::of_change(error, look))?;
     let word = match (pause, changed) {
         (true, true) => "is paused",
         (true, false) => "was paused before",
         (false, true) => "goes on",
         (false, false) => "was not paused",
     };
-    global.print(format_args!("queue {queue} {word}"))?;
+    let done = format!("queue {queue} {word}");
+    let printed = match global.json {
+        true => global.print_json(&json!({ "queue": queue, "paused": pause, "changed": changed })),
+        false => global.print(&done).map_err(Into::into),
+    };
+    output::told(printed, done, look)?;
     Ok(Exit::Ok)
 }

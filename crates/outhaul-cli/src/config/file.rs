@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use toml::{Table, Value as Toml};
 
-use super::settings::{SETTINGS, Setting, parse_duration, read_secret};
-use super::{Origin, Value, suggest};
+use super::settings::{SETTINGS, Setting, read_secret};
+use super::{Origin, Value, suggest, times};
 use crate::exit::Problem;
 
 /// A file that was read and whose keys all exist.
@@ -59,14 +59,20 @@ fn read(path: &Path) -> Result<Option<File>, Problem> {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {
-            let text = format!("the configuration file {} cannot be read: {error}", path.display());
-            return Err(Problem::config(text));
+            let why = match error.kind() {
+                std::io::ErrorKind::InvalidData => "it is not UTF-8".to_owned(),
+                _ => error.to_string(),
+            };
+            let text = format!("the configuration file {} cannot be read: {why}", path.display());
+            return Err(Problem::config(text)
+                .hint("It is a file of TOML that this user may read; --config names another."));
         }
     };
     let table: Table = text.parse().map_err(|error: toml::de::Error| {
         // The error's own text would quote the line, and the line may hold a password.
         let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
         Problem::config(format!("{}:{line}: {}", path.display(), error.message()))
+            .hint("The file is TOML; correct that line.")
     })?;
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     check_keys(&path, &table)?;
@@ -170,16 +176,17 @@ fn jobs(path: &Path, table: &Table) -> Result<BTreeMap<String, Binding>, Problem
             Some(queue) => queue.as_str().ok_or_else(|| bad(format!("queue in [{within}] must be text")))?,
             None => "default",
         };
-        let timeout = table.get("timeout").map(|value| value.as_str().map(parse_duration));
-        let timeout = match timeout {
-            None => None,
-            Some(Some(Ok(timeout))) => Some(timeout),
-            Some(_) => return Err(bad(format!("timeout in [{within}] must be a time such as \"30s\""))),
-        };
+        let timeout = table.get("timeout").map(|value| {
+            let text = scalar(value).ok_or_else(|| "it is not a text such as \"30s\"".to_owned());
+            text.and_then(|text| times::LIMIT.parse(&text)).map_err(|wrong| {
+                Problem::config(format!("{}: timeout in [{within}]: {wrong}", path.display()))
+                    .hint("Write: timeout = \"30s\"")
+            })
+        });
         let binding = Binding {
             command: from_folder(path, command),
             queue: queue.to_owned(),
-            timeout,
+            timeout: timeout.transpose()?,
             path: path.to_owned(),
         };
         Ok((name.clone(), binding))

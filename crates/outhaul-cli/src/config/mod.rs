@@ -7,6 +7,7 @@
 mod file;
 mod settings;
 mod suggest;
+pub(crate) mod times;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,7 +19,8 @@ use outhaul::{Dsn, SchemaName};
 use crate::exit::{Exit, Problem};
 
 pub(crate) use file::Binding;
-pub(crate) use settings::{SETTINGS, parse_duration};
+pub(crate) use settings::SETTINGS;
+use times::Times;
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,7 +125,9 @@ impl Config {
 
     /// The schema that holds Outhaul's objects.
     pub(crate) fn schema(&self) -> anyhow::Result<SchemaName> {
-        Ok(self.text("schema").map(SchemaName::new).transpose()?.unwrap_or_default())
+        let Some(value) = self.values.get("schema") else { return Ok(SchemaName::default()) };
+        let doing = || format!("schema {:?} (from {})", value.text, value.origin);
+        SchemaName::new(value.text.as_str()).map_err(|error| anyhow::Error::new(error).context(doing()))
     }
 
     /// A setting as text.
@@ -139,10 +143,13 @@ impl Config {
     }
 
     /// A setting as a time, such as `30s`.
-    pub(crate) fn duration(&self, key: &'static str) -> Result<Option<Duration>, Problem> {
+    pub(crate) fn duration(&self, key: &'static str, times: &Times) -> Result<Option<Duration>, Problem> {
         let Some(value) = self.values.get(key) else { return Ok(None) };
-        let bad = |_| settings::bad_value(key, &value.origin, "a time such as 30s or 5m");
-        parse_duration(&value.text).map(Some).map_err(bad)
+        let bad = |wrong| {
+            let what = format!("{key} (from {}) is not a time that can be used: {wrong}", value.origin);
+            Problem::config(what).hint(format!("Set {key} to a time from {times}."))
+        };
+        times.parse(&value.text).map(Some).map_err(bad)
     }
 
     /// Handlers at once by queue, as the files say.
@@ -173,6 +180,23 @@ impl Config {
 /// A variable of this process; an empty one counts as not set.
 pub(crate) fn process_env(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Refuses a variable that would count as not set because it is not text.
+///
+/// # Errors
+/// Its name.
+pub(crate) fn refuse_unreadable_variables() -> Result<(), Problem> {
+    let read = |name: &str| name == "DATABASE_URL" || name.starts_with("OUTHAUL_") || name.starts_with("PG");
+    let unreadable = std::env::vars_os().find_map(|(name, value)| {
+        let name = name.into_string().ok().filter(|name| read(name))?;
+        value.to_str().is_none().then_some(name)
+    });
+    match unreadable {
+        Some(name) => Err(Problem::config(format!("the variable {name} is not valid UTF-8"))
+            .hint("In a URL, write such bytes as %XX.")),
+        None => Ok(()),
+    }
 }
 
 /// Names of variables that look like ours but mean nothing, with what was probably meant.

@@ -1,9 +1,6 @@
 //! The table of settings, and where each is looked for.
 
 use std::path::Path;
-use std::time::Duration;
-
-use jiff::SignedDuration;
 
 use super::file::File;
 use super::{Flags, Origin, Value};
@@ -148,38 +145,22 @@ pub(super) fn bad_value(key: &str, origin: &Origin, form: &str) -> Problem {
     Problem::config(format!("{key} (from {origin}) is not {form}")).hint(format!("Set {key} to {form}."))
 }
 
-/// A time such as `250ms`, `30s`, `5m` or `1h30m`: more than zero, and with a unit.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let problem = || "a time with a unit is needed, such as 250ms, 30s or 5m".to_owned();
-    let duration: SignedDuration = text.parse().map_err(|_| problem())?;
-    Duration::try_from(duration).ok().filter(|duration| !duration.is_zero()).ok_or_else(problem)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::times;
     use super::*;
 
     #[test]
     fn defaults_are_those_of_the_library() {
         let library = outhaul::WorkerOptions::default();
         let text = |key| SETTINGS.iter().find(|setting| setting.key == key).and_then(|s| s.default).unwrap();
-        let time = |key| parse_duration(text(key)).unwrap();
-        assert_eq!(time("lease"), library.lease);
-        assert_eq!(time("poll"), library.poll);
-        assert_eq!(time("timeout"), library.timeout);
-        assert_eq!(time("drain"), library.drain);
-        assert_eq!(time("grace"), library.grace);
+        assert_eq!(times::LEASE.parse(text("lease")), Ok(library.lease));
+        assert_eq!(times::POLL.parse(text("poll")), Ok(library.poll));
+        assert_eq!(times::LIMIT.parse(text("timeout")), Ok(library.timeout));
+        assert_eq!(times::DRAIN.parse(text("drain")), Ok(library.drain));
+        assert_eq!(times::DRAIN.parse(text("grace")), Ok(library.grace));
         assert_eq!(text("concurrency"), library.concurrency.to_string());
         assert_eq!(text("listen"), library.listen.to_string());
         assert_eq!(text("schema"), outhaul::SchemaName::default().as_str());
-    }
-
-    #[test]
-    fn a_time_has_a_unit_and_is_more_than_zero() {
-        assert_eq!(parse_duration("250ms").unwrap(), Duration::from_millis(250));
-        assert_eq!(parse_duration("1h30m").unwrap(), Duration::from_secs(5_400));
-        for bad in ["30", "0s", "-1s", "soon", ""] {
-            assert!(parse_duration(bad).is_err(), "{bad}");
-        }
     }
 }

@@ -24,7 +24,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{Config, Origin};
 use crate::exit::{Exit, Problem};
-use crate::output::Global;
+use crate::output::{self, Global};
 use place::Place;
 use reconcile::Books;
 use report::Circumstances;
@@ -212,6 +212,6 @@ async fn play(
         sabotaged: deeds.sabotaged,
         afterwards: place.afterwards(),
     };
-    report::print(global, &found, &about)?;
+    output::unless_closed(report::print(global, &found, &about))?;
     Ok(if found.holds() { Exit::Ok } else { Exit::Failed })
 }

@@ -51,7 +51,7 @@ pub(super) async fn run(config: &Config) -> anyhow::Result<Exit> {
         worker: post.number,
     });
     let worker = builder(shop, &post, desk).build().await?;
-    println!("ready {}", worker.id());
+    crate::output::write(&format!("ready {}\n", worker.id()))?;
     worker.run_until(told_to_stop()).await?;
     Ok(Exit::Ok)
 }

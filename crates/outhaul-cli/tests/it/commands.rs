@@ -1,10 +1,11 @@
 //! What commands do and print.
 
-use std::process::Stdio;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 
 use serde_json::{Value, json};
 
-use crate::support::{Place, empty, keys, migrated};
+use crate::support::{Place, Ran, client, empty, keys, migrated};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn migrating_is_told_and_can_be_repeated() {
@@ -46,8 +47,7 @@ async fn the_sql_of_a_migration_makes_the_same_schema() {
     let database = empty().await;
     let place = Place::at(&database);
     let sql = Place::bare().run(&["migrate", "sql"]).ok().out;
-    let (client, connection) = tokio_postgres::connect(&database.url(), tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let client = client(&database.url()).await;
     client.batch_execute(&sql).await.unwrap();
     place.run(&["migrate", "check"]).ok();
 }
@@ -168,8 +168,7 @@ async fn the_queue_that_waits_longest_is_listed_first() {
     let place = Place::at(&database);
     place.enqueue(&["test.none", "--queue", "young"]);
     let id = place.enqueue(&["test.none", "--queue", "old"]);
-    let (client, connection) = tokio_postgres::connect(&database.url(), tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let client = client(&database.url()).await;
     let age = "update outhaul.jobs set run_at = run_at - interval '1 hour' where id = $1";
     client.execute(age, &[&id.parse::<uuid::Uuid>().unwrap()]).await.unwrap();
 
@@ -213,12 +212,79 @@ async fn a_misspelt_word_is_answered_with_the_right_one() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
+fn a_time_that_cannot_be_used_is_named_with_its_range() {
+    let place = Place::bare().with("DATABASE_URL", "postgres://u@127.0.0.1:1/d");
+    for (args, part) in [
+        (&["work", "--poll", "0s"][..], "zero is out of range; use 10ms to 24h"),
+        (&["work", "--poll", "0"], "its unit is missing (ms, s, m, h or d); use 10ms to 24h"),
+        (&["work", "--drain", "5"], "its unit is missing (ms, s, m, h or d); use 0s to 24h"),
+        (&["work", "--lease", "1x"], "\"x\" is no unit (ms, s, m, h or d); use 1s to 24h"),
+        (&["work", "--lease", "-5s"], "a negative time is out of range; use 1s to 24h"),
+        (&["enqueue", "t", "--delay", "-5s"], "a negative time is out of range; use 0s to 36500d"),
+        (&["enqueue", "t", "--timeout", "25h"], "it is out of range; use 1ms to 24h"),
+        (&["enqueue", "t", "--wait", "--wait-timeout", "0s"], "zero is out of range; use 1ms to 36500d"),
+        (&["jobs", "wait", "00000000-0000-7000-8000-000000000000", "--timeout", "soon"], "it is not a time"),
+        (&["enqueue", "t", "--run-at", "-infinity"], "a job is due at a point in time"),
+        (&["enqueue", "t", "--run-at", "infinity"], "a job is due at a point in time"),
+        (&["enqueue", "t", "--run-at", "1960-01-01"], "write date, time and zone, such as"),
+        (&["enqueue", "t", "--run-at", "2200-01-01T00:00:00Z"], "run_at is out of range"),
+        (&["enqueue", "t", "--max-attempts", "-1"], "max_attempts -1 is out of range"),
+        (&["enqueue", "t", "--priority", "x"], "write a whole number from -10 to 10"),
+    ] {
+        let ran = place.run(args).exits(2);
+        assert!(ran.err.contains(part), "{args:?}: {}", ran.err);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_in_the_past_means_now() {
+    let database = migrated().await;
+    let place = Place::at(&database);
+    for past in ["1960-01-01T00:00:00Z", "0001-01-01T00:00:00+01:00", "-000044-03-15T00:00:00Z"] {
+        let shown = place.show(&place.enqueue(&["test.none", "--run-at", past]));
+        assert_eq!(shown["run_at"], shown["created_at"], "{past}");
+    }
+    let shown = place.show(&place.enqueue(&["test.none", "--delay", "0s"]));
+    assert_eq!(shown["run_at"], shown["created_at"]);
+}
+
+#[test]
+fn what_is_no_text_is_named() {
+    let place = Place::bare().with("DATABASE_URL", "postgres://u@127.0.0.1:1/d");
+    let broken = OsStr::from_bytes(b"\xff");
+    let refused = |ran: Ran, part: &str| {
+        let err = ran.exits(2).err;
+        assert!(err.contains(part) && err.contains("\nhint: "), "{part}: {err}");
+    };
+    refused(Ran::of(place.command(&["enqueue", "t"]).arg(broken), b""), "argument 3 is not valid UTF-8");
+    refused(
+        Ran::of(&mut place.command(&["enqueue", "t", "-"]), b"\xff"),
+        "standard input is not valid UTF-8",
+    );
+    refused(place.run(&["enqueue", "t", "-"]), "the payload is empty");
+    refused(place.run(&["enqueue", "t", ""]), "the payload is empty");
+    let huge = vec![b' '; 17 * 1024 * 1024];
+    refused(Ran::of(&mut place.command(&["enqueue", "t", "-"]), &huge), "larger than any payload may be");
+    let mut command = place.command(&["queues", "list"]);
+    refused(
+        Ran::of(command.env("DATABASE_URL", broken), b""),
+        "the variable DATABASE_URL is not valid UTF-8",
+    );
+}
+
+#[test]
+fn a_value_that_the_library_refuses_comes_with_its_hint() {
     let place = Place::bare();
-    let mut command = place.command(&["migrate", "sql"]);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    drop(child.stdout.take());
-    let output = child.wait_with_output().unwrap();
-    assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
+    for (args, hint) in [
+        (&["jobs", "show", "17"][..], "hint: Copy the id"),
+        (&["jobs", "list", "--status", "done"], "hint: Use pending, leased, retrying,"),
+        (
+            &["queues", "list", "--database-url", "postgres://localhost/d"],
+            "hint: Write it as postgres://USER@",
+        ),
+    ] {
+        let mut command = place.command(args);
+        let err = Ran::of(command.env_remove("USER"), b"").exits(2).err;
+        assert!(err.contains(hint), "{args:?}: {err}");
+    }
 }

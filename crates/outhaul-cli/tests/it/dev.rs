@@ -11,6 +11,9 @@ async fn a_private_server_comes_up_serves_and_goes() {
     let again = place.run(&["dev", "--dir", &dir, "up"]).ok();
     let url = again.out.trim();
     assert!(again.err.contains("runs already") && up["url"] == url, "{url} {up}");
+    let untold = place.run_full(&["dev", "--dir", &dir, "up"]).exits(11).err;
+    assert!(untold.contains("the server runs, but standard output cannot be written"), "{untold}");
+    assert!(untold.contains(&format!("hint: Its URL: outhaul dev --dir {dir} url")), "{untold}");
     let tcp = place.run(&["dev", "--dir", &dir, "url", "--tcp"]).ok().out;
     assert_eq!(up["tcp_url"], tcp.trim());
 

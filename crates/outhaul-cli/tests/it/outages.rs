@@ -4,10 +4,10 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use outhaul::telemetry::{METRICS, MetricKind};
-use outhaul_local::{Throwaway, ThrowawayOptions};
+use outhaul_local::{Action, Match, Phase, Proxy, Rule, Throwaway, ThrowawayOptions};
 use serde_json::Value;
 
-use crate::support::{PATIENCE, Place, until};
+use crate::support::{PATIENCE, Place, client, migrated, until, until_answer};
 
 /// Status, head and body of an answer.
 fn get(address: SocketAddr, path: &str) -> (u16, String, String) {
@@ -64,8 +64,7 @@ async fn readiness_follows_the_database_and_metrics_outlive_it() {
     let id = place.enqueue(&["test.ok"]);
     place.run(&["jobs", "wait", &id, "--timeout", "30s"]).ok();
 
-    let (client, connection) = tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let client = client(&server.url()).await;
     client.batch_execute("alter schema outhaul rename to elsewhere").await.unwrap();
     until("readiness turns red without a schema", || get(address, "/readyz").0 == 503).await;
     assert!(get(address, "/readyz").2.contains("there is no schema outhaul"));
@@ -127,12 +126,61 @@ async fn waiting_for_a_job_outlasts_a_restart() {
 
 /// Waits until somebody has asked for a job.
 async fn until_asked(url: &str) {
-    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let client = client(url).await;
     let sql = "select exists (select from pg_stat_activity where query like '%outhaul:show_job */%' and pid <> pg_backend_pid())";
-    let started = std::time::Instant::now();
-    while !client.query_one(sql, &[]).await.unwrap().get::<_, bool>(0) {
-        assert!(started.elapsed() < PATIENCE, "nobody asks for the job");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    until_answer("somebody asks for the job", async || {
+        client.query_one(sql, &[]).await.unwrap().get::<_, bool>(0)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_enqueue_whose_answer_is_lost_names_the_job_that_may_be_committed() {
+    let database = migrated().await;
+    let proxy = Proxy::start(&database.tcp_url()).await.unwrap();
+    let (cut_off, place) = (Place::bare().with("DATABASE_URL", &proxy.url()), Place::at(&database));
+    for (key, phase, committed) in [
+        (None, Phase::AfterCommitted, 1),
+        (None, Phase::BeforeForward, 1),
+        (Some("k"), Phase::AfterCommitted, 2),
+    ] {
+        proxy.add(Rule::on(Match::at(phase).tag("enqueue")).then(Action::Cut));
+        let mut args = vec!["enqueue", "test.none", "--json"];
+        args.extend(key.iter().flat_map(|key| ["--idempotency-key", key]));
+        let problem = cut_off.run(&args).exits(11).problem();
+        assert_eq!(problem["code"], "outcome_unknown", "{problem}");
+        let hint = problem["hint"].as_str().unwrap();
+        let jobs = place.run(&["jobs", "list", "--json"]).ok().json()["jobs"].clone();
+        assert_eq!(jobs.as_array().unwrap().len(), committed, "{phase:?}: {jobs}");
+        match key {
+            None => {
+                let id =
+                    hint.split("as job ").nth(1).expect("the hint names the job").split('.').next().unwrap();
+                let there = place.run(&["jobs", "show", id]).code == Some(0);
+                assert_eq!(there, matches!(phase, Phase::AfterCommitted), "{hint}");
+            }
+            Some(_) => assert!(hint.contains("the same key"), "{hint}"),
+        }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_done_before_an_error_is_told() {
+    let database = migrated().await;
+    let place = Place::at(&database);
+    let proxy = Proxy::start(&database.tcp_url()).await.unwrap();
+    let ids: Vec<String> = (0..3).map(|_| place.enqueue(&["test.none"])).collect();
+    proxy.add(Rule::on(Match::at(Phase::AfterCommitted).tag("operator_cancel")).skip(1).then(Action::Cut));
+    let place_behind = Place::bare().with("DATABASE_URL", &proxy.url());
+    let ran = place_behind.run(&["jobs", "cancel", &ids[0], &ids[1], &ids[2], "--json"]).exits(11);
+    assert_eq!(ran.json()["results"], serde_json::json!([{ "id": ids[0], "result": "cancelled" }]));
+    let problem = ran.problem();
+    let message = problem["message"].as_str().unwrap();
+    assert!(message.contains(&ids[1]) && message.contains("1 more not tried"), "{problem}");
+    assert!(
+        problem["hint"].as_str().unwrap().contains(&format!("outhaul jobs show {}", ids[1])),
+        "{problem}"
+    );
+    let states: Vec<Value> = ids.iter().map(|id| place.show(id)["status"].clone()).collect();
+    assert_eq!(states, ["cancelled", "cancelled", "pending"]);
 }

@@ -96,7 +96,10 @@ fn a_value_of_the_wrong_form_is_named_with_its_place() {
     place.bind("test.ok", "exit 0", "");
     let problem = place.run(&["work", "--json"]).exits(2).problem();
     assert!(
-        problem["message"].as_str().unwrap().starts_with("lease (from OUTHAUL_LEASE) is not"),
+        problem["message"]
+            .as_str()
+            .unwrap()
+            .starts_with("lease (from OUTHAUL_LEASE) is not a time that can be used: its unit is missing"),
         "{problem}"
     );
     for (text, part) in [
@@ -104,7 +107,8 @@ fn a_value_of_the_wrong_form_is_named_with_its_place() {
         ("[queues]\nmail = 0", "queue \"mail\""),
         ("[jobs.\"a\"]\nqueue = \"q\"", "needs a command"),
         ("[jobs.\"a\"]\ncommand = []", "needs a command"),
-        ("[jobs.\"a\"]\ncommand = [\"x\"]\ntimeout = \"30\"", "timeout in"),
+        ("[jobs.\"a\"]\ncommand = [\"x\"]\ntimeout = \"30\"", "timeout in [jobs.\"a\"]: its unit is missing"),
+        ("[jobs.\"a\"]\ncommand = [\"x\"]\ntimeout = 30", "use 1ms to 24h"),
         ("a = ", "outhaul.toml:1:"),
     ] {
         place.write("outhaul.toml", text);
@@ -114,6 +118,26 @@ fn a_value_of_the_wrong_form_is_named_with_its_place() {
     place.write("outhaul.toml", "[jobs.\"no such type\"]\ncommand = [\"x\"]");
     let problem = place.with("OUTHAUL_LEASE", "30s").run(&["work", "--json"]).exits(2).problem();
     assert!(problem["message"].as_str().unwrap().contains("no such type"), "{problem}");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named_with_the_reason() {
+    let place = Place::bare().with("DATABASE_URL", "postgres://u@127.0.0.1:1/d");
+    std::fs::write(place.path("latin.toml"), b"schema = \"a\xff\"\n").unwrap();
+    place.write("schema.toml", "schema = \"A b\"\n");
+    place.write("empty.toml", "");
+    for (file, part) in [
+        (".", "the configuration file . cannot be read: Is a directory"),
+        ("latin.toml", "the configuration file latin.toml cannot be read: it is not UTF-8"),
+        ("schema.toml", "schema \"A b\" (from "),
+    ] {
+        let problem = place.run(&["queues", "list", "--config", file, "--json"]).exits(2).problem();
+        assert!(problem["message"].as_str().unwrap().contains(part), "{problem}");
+        assert!(problem["hint"].is_string(), "{problem}");
+    }
+    place.run(&["config", "show", "--config", "empty.toml"]).ok();
+    let twice = place.run(&["config", "show", "--config", "empty.toml", "--config", "schema.toml"]).exits(2);
+    assert!(twice.err.contains("'--config <FILE>' cannot be used multiple times"), "{}", twice.err);
 }
 
 #[test]

@@ -108,19 +108,20 @@ impl Place {
 
     /// Runs it to its end, with a text on standard input.
     pub(crate) fn run_with(&self, args: &[&str], input: &str) -> Ran {
-        let mut command = self.command(args);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the binary starts");
-        // It may end without having read everything.
-        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-        let output = child.wait_with_output().expect("the binary ends");
-        let text = |bytes| String::from_utf8(bytes).expect("output is text");
-        Ran {
-            args: args.join(" "),
-            code: output.status.code(),
-            out: text(output.stdout),
-            err: text(output.stderr),
-        }
+        Ran::of(self.command(args).stdout(Stdio::piped()), input.as_bytes())
+    }
+
+    /// Runs it to its end where nothing it prints can be written.
+    pub(crate) fn run_full(&self, args: &[&str]) -> Ran {
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("a device that is full");
+        Ran::of(self.command(args).stdout(full), b"")
+    }
+
+    /// Runs it to its end where nobody reads what it prints.
+    pub(crate) fn run_closed(&self, args: &[&str]) -> Ran {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        Ran::of(self.command(args).stdout(writer), b"")
     }
 
     /// Enqueues a job and returns its id.
@@ -179,6 +180,23 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
+    /// Runs a command to its end, with bytes on standard input.
+    pub(crate) fn of(command: &mut Command, input: &[u8]) -> Ran {
+        let args: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy().into_owned()).collect();
+        let mut child =
+            command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+        // It may end without having read everything.
+        let _ = child.stdin.take().unwrap().write_all(input);
+        let output = child.wait_with_output().expect("the binary ends");
+        let text = |bytes| String::from_utf8(bytes).expect("output is text");
+        Ran {
+            args: args.join(" "),
+            code: output.status.code(),
+            out: text(output.stdout),
+            err: text(output.stderr),
+        }
+    }
+
     /// It must have ended with this code.
     #[track_caller]
     pub(crate) fn exits(self, code: i32) -> Ran {
@@ -221,11 +239,24 @@ pub(crate) fn keys(value: &Value) -> Vec<&str> {
 
 /// Polls a condition until it holds.
 pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    until_answer(what, async || condition()).await;
+}
+
+/// Polls a condition that asks somebody, until it holds.
+pub(crate) async fn until_answer(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let started = Instant::now();
-    while !condition() {
+    while !condition().await {
         assert!(started.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// A connection to a database of a test.
+pub(crate) async fn client(url: &str) -> tokio_postgres::Client {
+    let (client, connection) =
+        tokio_postgres::connect(url, tokio_postgres::NoTls).await.expect("the server is there");
+    tokio::spawn(connection);
+    client
 }
 
 /// Whether a process exists that is not merely waiting to be reaped.

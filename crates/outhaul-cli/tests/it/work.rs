@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use outhaul_local::Child;
 use serde_json::{Value, json};
 
-use crate::support::{PATIENCE, Place, is_alive, migrated, until};
+use crate::support::{PATIENCE, Place, client, is_alive, migrated, until, until_answer};
 
 /// Drains the worker and expects a clean end.
 async fn stop(mut worker: Child, place: &Place) {
@@ -274,8 +274,7 @@ async fn queues_come_from_flags_or_from_the_bound_types() {
     place.write("outhaul.toml", "[queues]\nmail = 3\n");
     place.bind("test.mail", "exit 0", "queue = \"mail\"");
     place.bind("test.other", "exit 0", "");
-    let (client, connection) = tokio_postgres::connect(&database.url(), tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let client = client(&database.url()).await;
     for (args, queues) in [
         (&[][..], json!({"default": 10, "mail": 3})),
         (&["--queue", "mail", "--queue", "bulk=7"][..], json!({"mail": 3, "bulk": 7})),
@@ -287,14 +286,13 @@ async fn queues_come_from_flags_or_from_the_bound_types() {
             Some(line["worker"].as_str()?.parse::<uuid::Uuid>().unwrap())
         });
         let sql = "select queues::text from outhaul.workers where id = $1";
-        let mut registered = Value::Null;
-        for _ in 0..1_000 {
-            if let Some(row) = client.query_opt(sql, &[&id.unwrap()]).await.unwrap() {
-                registered = serde_json::from_str(row.get(0)).unwrap();
-                break;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
+        let mut registered = None;
+        until_answer("the worker is registered", async || {
+            registered = client.query_opt(sql, &[&id.unwrap()]).await.unwrap();
+            registered.is_some()
+        })
+        .await;
+        let registered: Value = serde_json::from_str(registered.unwrap().get(0)).unwrap();
         assert_eq!(registered, queues);
         stop(worker, &place).await;
     }

@@ -18,8 +18,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::{LogFormat, Work};
 use crate::config::Config;
+use crate::config::times::{DRAIN, LEASE, LIMIT, POLL};
 use crate::exit::{Exit, Problem};
-use crate::output::Global;
+use crate::output::{self, Global};
 use command::Runner;
 
 pub(crate) async fn run(args: Work, global: &Global) -> anyhow::Result<Exit> {
@@ -35,7 +36,7 @@ pub(crate) async fn run(args: Work, global: &Global) -> anyhow::Result<Exit> {
         built = builder(&args, global, options, &now)?.build() => built?,
         () = signals.next() => return Ok(Exit::Interrupted),
     };
-    announce(&worker, global, format)?;
+    output::unless_closed(announce(&worker, global, format))?;
     let server = match (listener, recorder) {
         (Some(listener), Some(recorder)) => {
             Some(serve::start(listener, recorder, global.config.require_database()?, global.config.schema()?))
@@ -65,17 +66,19 @@ async fn bind(args: &Work, config: &Config) -> anyhow::Result<Option<TcpListener
 }
 
 fn options(args: &Work, config: &Config) -> Result<WorkerOptions, Problem> {
-    let time = |flag: Option<Duration>, key| flag.map_or_else(|| config.duration(key), |time| Ok(Some(time)));
+    let time = |flag: Option<Duration>, key, times| {
+        flag.map_or_else(|| config.duration(key, times), |time| Ok(Some(time)))
+    };
     let or = |value: Option<Duration>, default| value.unwrap_or(default);
     let library = WorkerOptions::default();
     let number = "a whole number, 1 or more";
     Ok(WorkerOptions {
-        lease: or(time(args.lease, "lease")?, library.lease),
-        poll: or(time(args.poll, "poll")?, library.poll),
+        lease: or(time(args.lease, "lease", &LEASE)?, library.lease),
+        poll: or(time(args.poll, "poll", &POLL)?, library.poll),
         // The limit of a type is kept here, because the library has one for all types.
         timeout: command::NO_LIMIT,
-        drain: or(time(args.drain, "drain")?, library.drain),
-        grace: or(time(None, "grace")?, library.grace),
+        drain: or(time(args.drain, "drain", &DRAIN)?, library.drain),
+        grace: or(time(None, "grace", &DRAIN)?, library.grace),
         concurrency: config.parsed("concurrency", number)?.unwrap_or(library.concurrency),
         listen: config.parsed("listen", "true or false")?.unwrap_or(library.listen),
         max_connections: config.parsed("max_connections", number)?.unwrap_or(library.max_connections),
@@ -103,7 +106,7 @@ fn builder(
     if let Some(dsn) = config.dsn("owner_url")? {
         builder = builder.owner_dsn(dsn);
     }
-    let limit = config.duration("timeout")?.unwrap_or(WorkerOptions::default().timeout);
+    let limit = config.duration("timeout", &LIMIT)?.unwrap_or(WorkerOptions::default().timeout);
     for (job_type, binding) in config.jobs() {
         // The library would refuse the names as well, and not say where they stand.
         let place = || format!("[jobs.{job_type:?}] in {}", binding.path.display());
