@@ -9,7 +9,8 @@
 //! * [`TestServer`] is shared by every test of a machine user and hands out template clones;
 //! * [`Pooler`] puts a PgBouncer in front of any of them;
 //! * [`Proxy`] sits between a client and a server, reads the protocol and injects faults at proven points;
-//! * [`Child`] is a process to be stopped, continued and killed.
+//! * [`Child`] is a process to be stopped, continued and killed;
+//! * [`until`] waits for a condition.
 //!
 //! It deliberately knows nothing of Outhaul's own tables, and it never touches a server that it did not start.
 //!
@@ -18,6 +19,7 @@
 
 mod error;
 mod system;
+mod wait;
 
 pub mod child;
 pub mod pooler;
@@ -32,6 +34,7 @@ pub use server::{
     Installation, Server, ServerOptions, Status, Template, TestDatabase, TestServer, Throwaway,
     ThrowawayOptions,
 };
+pub use wait::{PATIENCE, until};
 
 /// Says that a test cannot run here, and why; the test then returns.
 ///

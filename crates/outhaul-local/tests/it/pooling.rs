@@ -1,8 +1,8 @@
 //! PgBouncer in front of a private server.
 
-use outhaul_local::{PoolMode, Pooler};
+use outhaul_local::{PoolMode, Pooler, until};
 
-use crate::common::{connect, database, eventually, runs};
+use crate::common::{connect, database, runs};
 
 async fn backend(client: &tokio_postgres::Client) -> i32 {
     let row = client.query_typed("select pg_backend_pid()", &[]).await.unwrap();
@@ -26,7 +26,7 @@ async fn transaction_mode_shares_one_backend_and_session_mode_does_not() {
 
     let pid = shared.pid();
     drop(shared);
-    eventually("PgBouncer has gone", async || !runs(pid)).await;
+    until("PgBouncer has gone", async || !runs(pid)).await;
 }
 
 #[tokio::test]

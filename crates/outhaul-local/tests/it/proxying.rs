@@ -4,12 +4,12 @@ use std::io::Cursor;
 use std::time::Duration;
 
 use outhaul_local::proxy::Proof;
-use outhaul_local::{Action, Match, Phase, Proxy, Rule, TestDatabase};
+use outhaul_local::{Action, Match, PATIENCE, Phase, Proxy, Rule, TestDatabase, until};
 use tokio::sync::mpsc;
 use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 
-use crate::common::{LIMIT, connect, database, eventually};
+use crate::common::{connect, database};
 
 const INSERT: &str = "/* outhaul:put */ insert into t values ($1)";
 
@@ -61,7 +61,7 @@ async fn listener(url: &str, channel: &str) -> (Client, mpsc::UnboundedReceiver<
 }
 
 async fn next(receiver: &mut mpsc::UnboundedReceiver<String>) -> String {
-    tokio::time::timeout(LIMIT, receiver.recv()).await.expect("a notification").expect("a connection")
+    tokio::time::timeout(PATIENCE, receiver.recv()).await.expect("a notification").expect("a connection")
 }
 
 #[tokio::test]
@@ -108,7 +108,7 @@ async fn pipelined_statements_and_copy_pass_unharmed() {
     let cut = bench.proxy.add(rule(Phase::AfterCommitted, Action::Cut));
     client.query_one("select 1", &[]).await.unwrap();
     assert!(client.execute(&statement, &[&4]).await.is_err());
-    assert_eq!(cut.fired(LIMIT).await.unwrap().proof, Proof::Committed);
+    assert_eq!(cut.fired(PATIENCE).await.unwrap().proof, Proof::Committed);
     assert_eq!(bench.rows().await, 200_004);
 }
 
@@ -131,7 +131,7 @@ async fn a_cut_after_commit_leaves_the_row_and_an_error() {
             }
         };
         assert!(failed, "{way}: the client was told");
-        let proof = cut.fired(LIMIT).await.unwrap();
+        let proof = cut.fired(PATIENCE).await.unwrap();
         assert_eq!((proof.proof, proof.tag.as_deref()), (Proof::Committed, Some("put")), "{way}");
         assert_eq!(proof.role, "outhaul/work");
         assert!(proof.pid.is_some());
@@ -172,7 +172,7 @@ async fn a_cut_on_commit_acts_on_the_clients_own_commit_only() {
     let transaction = client.transaction().await.unwrap();
     transaction.execute(INSERT, &[&2]).await.unwrap();
     assert!(transaction.commit().await.is_err());
-    assert_eq!(cut.fired(LIMIT).await.unwrap().phase, Phase::OnCommit);
+    assert_eq!(cut.fired(PATIENCE).await.unwrap().phase, Phase::OnCommit);
     assert_eq!(bench.rows().await, 2);
 }
 
@@ -183,9 +183,9 @@ async fn a_cut_before_forwarding_leaves_no_row() {
     let statement = client.prepare(INSERT).await.unwrap();
     let cut = bench.proxy.add(rule(Phase::BeforeForward, Action::Cut));
     assert!(client.execute(&statement, &[&1]).await.is_err());
-    assert_eq!(cut.fired(LIMIT).await.unwrap().proof, Proof::NotForwarded);
+    assert_eq!(cut.fired(PATIENCE).await.unwrap().proof, Proof::NotForwarded);
     // The backend has ended, so nothing of it can still come.
-    eventually("the backend has gone", async || backends(&bench, "work").await == 0).await;
+    until("the backend has gone", async || backends(&bench, "work").await == 0).await;
     assert_eq!(bench.rows().await, 0);
 }
 
@@ -198,10 +198,10 @@ async fn a_cut_after_forwarding_loses_the_answer_and_not_the_statement() {
     bench.direct.batch_execute("begin; lock table t").await.unwrap();
     let cut = bench.proxy.add(rule(Phase::AfterForward, Action::Cut));
     assert!(client.execute(&statement, &[&1]).await.is_err());
-    assert_eq!(cut.fired(LIMIT).await.unwrap().proof, Proof::Forwarded);
+    assert_eq!(cut.fired(PATIENCE).await.unwrap().proof, Proof::Forwarded);
     bench.direct.batch_execute("commit").await.unwrap();
-    eventually("the statement is executed", async || bench.rows().await == 1).await;
-    eventually("the backend has gone", async || backends(&bench, "work").await == 0).await;
+    until("the statement is executed", async || bench.rows().await == 1).await;
+    until("the backend has gone", async || backends(&bench, "work").await == 0).await;
 }
 
 async fn backends(bench: &Bench, role: &str) -> i64 {
@@ -220,8 +220,8 @@ async fn a_hold_waits_for_its_release_at_each_phase() {
         let statement = client.prepare(INSERT).await.unwrap();
         let hold = bench.proxy.add(rule(phase, Action::Hold));
         let insert = tokio::spawn(async move { client.execute(&statement, &[&1]).await });
-        hold.fired(LIMIT).await.unwrap();
-        eventually("the row is as the phase says", async || bench.rows().await == rows_while_held).await;
+        hold.fired(PATIENCE).await.unwrap();
+        until("the row is as the phase says", async || bench.rows().await == rows_while_held).await;
         assert!(!insert.is_finished(), "{phase:?}");
         hold.release();
         assert_eq!(insert.await.unwrap().unwrap(), 1);
@@ -266,7 +266,7 @@ async fn a_blackhole_after_commit_hides_the_answer() {
     let client = bench.client("work").await;
     let rule = bench.proxy.add(rule(Phase::AfterCommitted, Action::Blackhole));
     assert!(tokio::time::timeout(HANG, client.execute(INSERT, &[&1])).await.is_err());
-    rule.fired(LIMIT).await.unwrap();
+    rule.fired(PATIENCE).await.unwrap();
     assert_eq!(bench.rows().await, 1);
     assert!(!client.is_closed());
 }
@@ -295,7 +295,7 @@ async fn roles_are_told_apart() {
     work.execute(INSERT, &[&1]).await.unwrap();
     pulse.execute(INSERT, &[&2]).await.unwrap();
     assert!(pulse.execute(INSERT, &[&3]).await.is_err());
-    assert_eq!(cut.fired(LIMIT).await.unwrap().role, "outhaul/pulse");
+    assert_eq!(cut.fired(PATIENCE).await.unwrap().role, "outhaul/pulse");
     assert_eq!(bench.rows().await, 2);
 }
 
@@ -309,7 +309,7 @@ async fn a_cut_resets_every_connection_and_new_ones_pass() {
     bench.client("c").await.query_one("select 1", &[]).await.unwrap();
     bench
         .proxy
-        .until("both have ended", LIMIT, |p| p.connections().iter().filter(|c| !c.open).count() == 2)
+        .until("both have ended", PATIENCE, |p| p.connections().iter().filter(|c| !c.open).count() == 2)
         .await
         .unwrap();
 }
@@ -352,7 +352,7 @@ async fn refusing_spares_the_connections_that_exist() {
     let once = bench.proxy.add(Rule::on(Match::at(Phase::Connect).role("work")).then(Action::Refuse));
     connect(&url).await;
     assert!(tokio_postgres::connect(&bench.proxy.url_for("work"), NoTls).await.is_err());
-    assert_eq!(once.fired(LIMIT).await.unwrap().proof, Proof::NotForwarded);
+    assert_eq!(once.fired(PATIENCE).await.unwrap().proof, Proof::NotForwarded);
     bench.client("work").await;
 }
 
@@ -378,7 +378,7 @@ async fn notifications_are_dropped_doubled_delayed_held_and_counted() {
     }
     assert_eq!(seen, ["doubled", "doubled", "plain"]);
     for rule in [&dropping, &doubling, &delaying] {
-        assert_eq!(rule.fired(LIMIT).await.unwrap().proof, Proof::Notified);
+        assert_eq!(rule.fired(PATIENCE).await.unwrap().proof, Proof::Notified);
     }
     let counted = bench.proxy.connections_of("listen").pop().unwrap();
     assert_eq!((counted.notifications_seen, counted.notifications_passed), (4, 3));
@@ -388,7 +388,7 @@ async fn notifications_are_dropped_doubled_delayed_held_and_counted() {
     assert_eq!(next(&mut notes).await, "a little late");
 
     bench.direct.batch_execute("notify b, 'held'").await.unwrap();
-    holding.fired(LIMIT).await.unwrap();
+    holding.fired(PATIENCE).await.unwrap();
     assert!(notes.try_recv().is_err());
     holding.release();
     assert_eq!(next(&mut notes).await, "held");
@@ -400,8 +400,8 @@ async fn a_cut_at_a_notification_comes_before_the_client_has_it() {
     let (client, mut notes) = listener(&bench.proxy.url_for("listen"), "a").await;
     let cut = bench.proxy.add(Rule::on(Match::at(Phase::Notification)).then(Action::Cut));
     bench.direct.batch_execute("notify a, 'lost'").await.unwrap();
-    cut.fired(LIMIT).await.unwrap();
-    let nothing = tokio::time::timeout(LIMIT, notes.recv()).await.unwrap();
+    cut.fired(PATIENCE).await.unwrap();
+    let nothing = tokio::time::timeout(PATIENCE, notes.recv()).await.unwrap();
     assert_eq!(nothing, None, "the connection ends without the notification");
     assert!(client.is_closed());
 }
@@ -414,7 +414,7 @@ async fn a_statement_is_matched_by_its_beginning() {
         bench.proxy.add(Rule::on(Match::at(Phase::AfterCommitted).statement("LISTEN")).then(Action::Cut));
     client.batch_execute("select 1").await.unwrap();
     assert!(client.batch_execute("/* any */ listen a").await.is_err());
-    assert_eq!(cut.fired(LIMIT).await.unwrap().tag, None);
+    assert_eq!(cut.fired(PATIENCE).await.unwrap().tag, None);
 }
 
 #[tokio::test]
@@ -424,7 +424,7 @@ async fn an_answer_too_large_to_keep_is_passed_and_called_not_reached() {
     let cut = bench.proxy.add(rule(Phase::AfterCommitted, Action::Cut));
     let sql = "/* outhaul:put */ select repeat('x', 1000) from generate_series(1, 9000)";
     assert_eq!(client.query(sql, &[]).await.unwrap().len(), 9000);
-    assert!(cut.fired(LIMIT).await.unwrap_err().message().contains("too large"));
+    assert!(cut.fired(PATIENCE).await.unwrap_err().message().contains("too large"));
     assert_eq!(bench.proxy.events()[0].proof, Proof::NotReached);
 }
 
@@ -435,10 +435,8 @@ async fn a_cancel_request_passes() {
     let cancel = client.cancel_token();
     let sleeping = tokio::spawn(async move { client.batch_execute("select pg_sleep(1000)").await });
     let active = "select count(*) from pg_stat_activity where query = 'select pg_sleep(1000)' and datname = current_database() and wait_event = 'PgSleep'";
-    eventually("it sleeps", async || {
-        bench.direct.query_one(active, &[]).await.unwrap().get::<_, i64>(0) == 1
-    })
-    .await;
+    until("it sleeps", async || bench.direct.query_one(active, &[]).await.unwrap().get::<_, i64>(0) == 1)
+        .await;
     cancel.cancel_query(NoTls).await.unwrap();
     let error = sleeping.await.unwrap().unwrap_err();
     assert_eq!(error.code().unwrap().code(), "57014");
@@ -480,7 +478,7 @@ async fn the_last_words_of_a_server_reach_the_client() {
     let client = bench.client("work").await;
     let pid: i32 = client.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
     let sleeping = tokio::spawn(async move { client.batch_execute("select pg_sleep(1000)").await });
-    eventually("it is told to end", async || {
+    until("it is told to end", async || {
         let end = "select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 and wait_event = 'PgSleep'";
         !bench.direct.query(end, &[&pid]).await.unwrap().is_empty()
     })

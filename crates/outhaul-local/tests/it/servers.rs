@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use outhaul_local::{
-    Child, ChildOptions, PoolMode, Pooler, Server, ServerOptions, Status, Throwaway, ThrowawayOptions,
+    Child, ChildOptions, PATIENCE, PoolMode, Pooler, Server, ServerOptions, Status, Throwaway,
+    ThrowawayOptions, until,
 };
 
-use crate::common::{LIMIT, connect, eventually, runs};
+use crate::common::{connect, runs};
 
 /// A folder below /tmp that the server's account can reach; removed with its server.
 struct Folder(std::path::PathBuf);
@@ -187,7 +188,7 @@ async fn an_ordinary_user_runs_a_server_as_itself() {
     let owner = status.lines().find(|line| line.starts_with("Uid:")).unwrap();
     assert!(owner.contains(&nobody.uid.to_string()), "{owner}");
     kill(pid.parse().unwrap(), nix::sys::signal::Signal::SIGINT);
-    eventually("the server ends", async || !runs(pid.parse().unwrap())).await;
+    until("the server ends", async || !runs(pid.parse().unwrap())).await;
 }
 
 fn kill(pid: i32, signal: nix::sys::signal::Signal) {
@@ -285,7 +286,7 @@ impl Owner {
     async fn start() -> Owner {
         let command = helper("servers::helper_starts_a_throwaway_and_waits", Path::new("/"));
         let mut process = Child::spawn(command, ChildOptions::new()).unwrap();
-        let line = process.line_with("started=", 4 * LIMIT).await.unwrap();
+        let line = process.line_with("started=", 4 * PATIENCE).await.unwrap();
         let words: Vec<&str> = line.split_once("started=").unwrap().1.split(' ').collect();
         let (server, pooler) = (words[0].parse().unwrap(), words[1].parse().unwrap());
         Owner { process, server, pooler, folder: words[2].into() }
@@ -312,7 +313,7 @@ async fn a_throwaway_vanishes_with_an_owner_that_was_killed() {
     let mut owner = Owner::start().await;
     assert!(runs(owner.server) && owner.folder.join("data/PG_VERSION").exists());
     owner.process.kill().await.unwrap();
-    eventually("nothing is left", async || owner.nothing_is_left()).await;
+    until("nothing is left", async || owner.nothing_is_left()).await;
 }
 
 #[tokio::test]
@@ -324,7 +325,7 @@ async fn what_even_the_watchdog_missed_is_removed_by_the_next_start() {
     owner.process.kill().await.unwrap();
     assert!(runs(owner.server), "nobody was left to end it");
     // Another test's start may be sweeping at the moment, with an older list.
-    eventually("nothing is left", async || {
+    until("nothing is left", async || {
         Throwaway::start_new(ThrowawayOptions::new()).await.unwrap();
         owner.nothing_is_left()
     })
@@ -372,7 +373,7 @@ async fn a_commit_waits_while_the_standby_is_gone_and_a_standby_comes_back_as_on
     standby.kill().await.unwrap();
     let commit = tokio::spawn(async move { client.batch_execute("insert into t values (1)").await });
     let other = connect(&primary.url()).await;
-    eventually("the commit waits", async || {
+    until("the commit waits", async || {
         let sql = "select count(*) from pg_stat_activity where wait_event = 'SyncRep'";
         other.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) == 1
     })
@@ -382,7 +383,7 @@ async fn a_commit_waits_while_the_standby_is_gone_and_a_standby_comes_back_as_on
     let reader = connect(&standby.url()).await;
     let row = reader.query_one("select pg_is_in_recovery()", &[]).await.unwrap();
     assert!(row.get::<_, bool>(0));
-    eventually("it is replayed", async || {
+    until("it is replayed", async || {
         reader.query_one("select count(*) from t", &[]).await.unwrap().get::<_, i64>(0) == 1
     })
     .await;

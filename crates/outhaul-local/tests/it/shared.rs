@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use outhaul_local::TestServer;
+use outhaul_local::{TestServer, until};
 use tokio_postgres::NoTls;
 
-use crate::common::{connect, eventually};
+use crate::common::connect;
 
 fn unique() -> String {
     uuid::Uuid::now_v7().to_string()
@@ -95,7 +95,7 @@ async fn helper_uses_the_shared_server() {
     let gone = std::env::var("OUTHAUL_IT_GONE").expect("set by the caller");
     let client = connect(&server.url()).await;
     let exists = "select 1 from pg_database where datname = $1";
-    eventually("it is dropped", async || client.query_opt(exists, &[&gone]).await.unwrap().is_none()).await;
+    until("it is dropped", async || client.query_opt(exists, &[&gone]).await.unwrap().is_none()).await;
 }
 
 #[tokio::test]

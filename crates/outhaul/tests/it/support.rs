@@ -1,20 +1,18 @@
 //! What tests stand on: a database each, plain connections, an effect log outside of the product, and waits
 //! that end on a condition and never on a guess about time.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use outhaul::{Context, Dsn, Failure, Job, MigrateOptions, SchemaName, Worker, WorkerBuilder, WorkerOptions};
+pub(crate) use outhaul_local::{PATIENCE, until};
 use outhaul_local::{TestDatabase, TestServer};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio_postgres::{AsyncMessage, Client, NoTls, Notification};
 use uuid::Uuid;
-
-/// Nothing in a test takes longer than this unless it is broken.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A migrated database of one test.
 pub(crate) struct Db {
@@ -81,6 +79,19 @@ impl Db {
         .await;
     }
 
+    /// Wakes the workers, and waits until a look for jobs that began after this call is over.
+    pub(crate) async fn until_looked(&self) {
+        let now = self.client.query_one("select clock_timestamp()", &[]).await.unwrap();
+        let now: jiff::Timestamp = now.get(0);
+        self.client.batch_execute("notify outhaul").await.unwrap();
+        let sql = "select count(*) > 0 from pg_stat_activity where datname = current_database() and state = 'idle' \
+            and query like '/* outhaul:claim */%' and query_start > $1";
+        until("a worker looks for jobs", || async {
+            self.client.query_one(sql, &[&now]).await.unwrap().get(0)
+        })
+        .await;
+    }
+
     /// The status of a job over all tables, `none` when there is none.
     pub(crate) async fn status(&self, id: Uuid) -> String {
         let row =
@@ -125,19 +136,6 @@ pub(crate) async fn listen(url: &str, channel: &str) -> (Client, UnboundedReceiv
     });
     client.batch_execute(&format!("listen {channel}")).await.expect("LISTEN");
     (client, receiver)
-}
-
-/// Polls a condition until it holds; fails, saying what was waited for, after [`PATIENCE`].
-pub(crate) async fn until<F, Fut>(what: &str, mut condition: F)
-where
-    F: FnMut() -> Fut,
-    Fut: Future<Output = bool>,
-{
-    let started = Instant::now();
-    while !condition().await {
-        assert!(started.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain: {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
 }
 
 /// A worker that runs in the background of a test and is drained at its end.
