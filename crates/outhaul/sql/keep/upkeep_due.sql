@@ -1,4 +1,6 @@
 -- upkeep_due: whether a background task has not been run for an interval, and if so take the turn.
+-- A time ahead of the clock means that the clock was set back: it is due at once. Turns are taken as in
+-- take_sweep, over another table; one function for both would have to plan its statements anew at each turn.
 -- Parameters: task; every. Index: upkeep_pkey. Locks: that row, skipped when locked.
 create or replace function upkeep_due(task text, every interval) returns boolean
 language plpgsql volatile security definer

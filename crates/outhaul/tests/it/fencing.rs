@@ -10,21 +10,9 @@ use tokio::sync::Notify;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
+use crate::calls::{Lease, claim, renew};
 use crate::fault::{Act, EffectLog, enqueue_all};
 use crate::support::{Db, Running, connect};
-
-/// A claim as any driver would make it.
-struct Lease {
-    id: Uuid,
-    token: Uuid,
-    claim_no: i32,
-}
-
-async fn claim(client: &Client, n: i32) -> Vec<Lease> {
-    let sql = "select id, lease_token, claim_no from outhaul.claim('acts', $1, gen_random_uuid(), interval '1 minute')";
-    let rows = client.query(sql, &[&n]).await.unwrap();
-    rows.iter().map(|row| Lease { id: row.get(0), token: row.get(1), claim_no: row.get(2) }).collect()
-}
 
 /// States of what was not completed.
 async fn complete(client: &Client, leases: &[Lease]) -> Vec<(Uuid, String)> {
@@ -63,14 +51,20 @@ async fn row_of(client: &Client, id: Uuid) -> String {
     client.query_one(sql, &[&id]).await.unwrap().get(0)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_completion_before_the_expiry_stands() {
+/// A job whose lease a sweep has read as expired and not settled yet.
+async fn read_as_expired() -> (Db, Uuid, Vec<Lease>) {
     let mut db = Db::new().await;
     let id = Act::Nothing.enqueue(&mut db.client).await;
-    let lease = claim(&db.client, 1).await;
+    let lease = claim(&db.client, "acts", 1).await;
     db.age_leases().await;
     let found = db.client.query("select id from outhaul.expired('acts', 10)", &[]).await.unwrap();
     assert_eq!(found.len(), 1, "the sweep has read it as expired");
+    (db, id, lease)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_completion_before_the_expiry_stands() {
+    let (db, id, lease) = read_as_expired().await;
     assert_eq!(complete(&db.client, &lease).await, []);
     assert_eq!(fail(&db.client, &lease, "retry", true).await, [(id, "lost".to_owned())]);
     assert_eq!(db.status(id).await, "completed");
@@ -81,33 +75,25 @@ async fn a_completion_before_the_expiry_stands() {
 async fn a_completion_after_the_expiry_changes_nothing() {
     let mut db = Db::new().await;
     let id = Act::Nothing.enqueue(&mut db.client).await;
-    let old = claim(&db.client, 1).await;
+    let old = claim(&db.client, "acts", 1).await;
     db.age_leases().await;
     assert_eq!(fail(&db.client, &old, "retry", true).await, []);
     let retrying = row_of(&db.client, id).await;
     assert_eq!(complete(&db.client, &old).await, [(id, "lost".to_owned())]);
     assert_eq!(row_of(&db.client, id).await, retrying);
-    let new = claim(&db.client, 1).await;
+    let new = claim(&db.client, "acts", 1).await;
     assert_eq!(new[0].claim_no, 2);
     let leased = row_of(&db.client, id).await;
     assert_eq!(complete(&db.client, &old).await, [(id, "lost".to_owned())]);
-    let renewed = "select state from outhaul.renew(array[$1::uuid], array[$2::uuid], interval '1 minute')";
-    let state: String = db.client.query_one(renewed, &[&id, &old[0].token]).await.unwrap().get(0);
-    assert_eq!(state, "lost");
+    assert_eq!(renew(&db.client, id, old[0].token).await, "lost");
     assert_eq!(row_of(&db.client, id).await, leased);
     assert_eq!(complete(&db.client, &new).await, []);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renewal_before_the_expiry_stands() {
-    let mut db = Db::new().await;
-    let id = Act::Nothing.enqueue(&mut db.client).await;
-    let lease = claim(&db.client, 1).await;
-    db.age_leases().await;
-    let found = db.client.query("select id from outhaul.expired('acts', 10)", &[]).await.unwrap();
-    assert_eq!(found.len(), 1, "the sweep has read it as expired");
-    let renew = "select * from outhaul.renew(array[$1::uuid], array[$2::uuid], interval '1 minute')";
-    assert_eq!(db.client.query(renew, &[&id, &lease[0].token]).await.unwrap().len(), 0);
+    let (db, id, lease) = read_as_expired().await;
+    assert_eq!(renew(&db.client, id, lease[0].token).await, "renewed");
     let renewed = row_of(&db.client, id).await;
     assert_eq!(fail(&db.client, &lease, "retry", true).await, [(id, "lost".to_owned())]);
     assert_eq!(row_of(&db.client, id).await, renewed);
@@ -122,23 +108,22 @@ async fn a_row_that_somebody_has_locked_is_not_waited_for_by_a_claim() {
     let tx = operator.transaction().await.unwrap();
     tx.execute("select 1 from outhaul.jobs where id = $1 for update", &[&ids[0]]).await.unwrap();
     db.client.batch_execute("set lock_timeout = '5s'").await.unwrap();
-    let claimed = claim(&db.client, 10).await;
+    let claimed = claim(&db.client, "acts", 10).await;
     assert!(claimed.len() == 4 && claimed.iter().all(|lease| lease.id != ids[0]));
     tx.rollback().await.unwrap();
-    assert_eq!(claim(&db.client, 10).await.len(), 1);
+    assert_eq!(claim(&db.client, "acts", 10).await.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forged_and_repeated_reports_are_refused() {
     let mut db = Db::new().await;
     let id = Act::Nothing.enqueue(&mut db.client).await;
-    let held = claim(&db.client, 1).await;
+    let held = claim(&db.client, "acts", 1).await;
     let other = Act::Nothing.enqueue(&mut db.client).await;
-    let others = claim(&db.client, 1).await;
+    let others = claim(&db.client, "acts", 1).await;
     let (before, of_other) = (row_of(&db.client, id).await, row_of(&db.client, other).await);
-    let guessed = [Lease { id, token: Uuid::new_v4(), claim_no: 1 }];
-    let crossed = [Lease { id, token: others[0].token, claim_no: 1 }];
-    let nil = [Lease { id, token: Uuid::nil(), claim_no: 1 }];
+    let with = |token| [Lease { token, ..held[0].clone() }];
+    let (guessed, crossed, nil) = (with(Uuid::new_v4()), with(others[0].token), with(Uuid::nil()));
     for forged in [&guessed, &crossed, &nil] {
         assert_eq!(fail(&db.client, forged, "dead_letter", false).await, [(id, "lost".to_owned())]);
         assert_eq!(complete(&db.client, forged).await, [(id, "lost".to_owned())]);
@@ -149,7 +134,7 @@ async fn forged_and_repeated_reports_are_refused() {
     assert_eq!(db.count("select count(*) from outhaul.jobs_dead").await, 1);
     // A job that nobody holds cannot be settled with the token that stands for nobody.
     let waiting = Act::Nothing.enqueue(&mut db.client).await;
-    let nobody = [Lease { id: waiting, token: Uuid::nil(), claim_no: 0 }];
+    let nobody = [Lease { id: waiting, token: Uuid::nil(), claim_no: 0, ..held[0].clone() }];
     let row = row_of(&db.client, waiting).await;
     complete(&db.client, &nobody).await;
     fail(&db.client, &nobody, "cancel", false).await;
@@ -162,7 +147,7 @@ async fn completion_racing_expiry_ends_each_job_one_way() {
     let other = db.connect().await;
     for round in 0..10 {
         enqueue_all(&mut db.client, &vec![Act::Nothing.job(); 100]).await;
-        let leases = claim(&db.client, 100).await;
+        let leases = claim(&db.client, "acts", 100).await;
         assert_eq!(leases.len(), 100);
         db.age_leases().await;
         // 55P03 is an answer too: then nothing was changed by it.
@@ -223,6 +208,12 @@ impl Job for Effectful {
     const QUEUE: &'static str = "acts";
 }
 
+impl Effectful {
+    async fn enqueue(client: &mut Client) {
+        enqueue_all(client, &[NewJob::new(&Effectful { n: 7 }).unwrap()]).await;
+    }
+}
+
 async fn effect(client: &mut Client, cx: &Context, n: i32, commit: bool) -> Result<(), Failure> {
     let mut tx = client.transaction().await?;
     tx.execute("insert into effects values ($1, $2)", &[&n, &cx.claim_no()]).await?;
@@ -233,13 +224,17 @@ async fn effect(client: &mut Client, cx: &Context, n: i32, commit: bool) -> Resu
     Ok(())
 }
 
-const EFFECTS: &str = "create table effects (n int, claim_no int)";
+/// A database with a table for the effects, and its URL for the handlers' own connections.
+async fn with_effects() -> (Db, Arc<String>) {
+    let db = Db::new().await;
+    db.client.batch_execute("create table effects (n int, claim_no int)").await.unwrap();
+    let url = Arc::new(db.url());
+    (db, url)
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn complete_in_commits_the_effect_and_the_end_together() {
-    let mut db = Db::new().await;
-    db.client.batch_execute(EFFECTS).await.unwrap();
-    let url = Arc::new(db.url());
+    let (mut db, url) = with_effects().await;
     let worker = Running::start(db.worker().handle(move |job: Effectful, cx| {
         let url = url.clone();
         async move { effect(&mut connect(&url).await, &cx, job.n, true).await }
@@ -256,9 +251,7 @@ async fn complete_in_commits_the_effect_and_the_end_together() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn complete_in_rolls_the_effect_back_when_the_lease_was_lost() {
-    let mut db = Db::new().await;
-    db.client.batch_execute(EFFECTS).await.unwrap();
-    let url = Arc::new(db.url());
+    let (mut db, url) = with_effects().await;
     let (ready, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (at_handler, to_handler) = (ready.clone(), go.clone());
     let refused = Arc::new(AtomicUsize::new(0));
@@ -283,7 +276,7 @@ async fn complete_in_rolls_the_effect_back_when_the_lease_was_lost() {
             }
         });
     let worker = Running::start(builder).await;
-    enqueue_all(&mut db.client, &[NewJob::new(&Effectful { n: 7 }).unwrap()]).await;
+    Effectful::enqueue(&mut db.client).await;
     ready.notified().await;
     db.age_leases().await;
     db.until(
@@ -307,16 +300,14 @@ async fn complete_in_rolls_the_effect_back_when_the_lease_was_lost() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ok_after_complete_in_without_a_commit_is_retried() {
-    let mut db = Db::new().await;
-    db.client.batch_execute(EFFECTS).await.unwrap();
-    let url = Arc::new(db.url());
+    let (mut db, url) = with_effects().await;
     let builder = db.worker().with(|o| o.retry.backoff.base = Duration::from_millis(50));
     let worker = Running::start(builder.handle(move |job: Effectful, cx| {
         let url = url.clone();
         async move { effect(&mut connect(&url).await, &cx, job.n, cx.attempt() > 1).await }
     }))
     .await;
-    enqueue_all(&mut db.client, &[NewJob::new(&Effectful { n: 7 }).unwrap()]).await;
+    Effectful::enqueue(&mut db.client).await;
     db.until(
         "completed",
         "select count(*) = 1 from outhaul.jobs_finished where status = 'completed' and attempts = 2",
@@ -348,7 +339,7 @@ async fn complete_in_refuses_another_isolation_level() {
         }
     }))
     .await;
-    enqueue_all(&mut db.client, &[NewJob::new(&Effectful { n: 7 }).unwrap()]).await;
+    Effectful::enqueue(&mut db.client).await;
     db.until("completed", "select count(*) = 1 from outhaul.jobs_finished where status = 'completed'").await;
     worker.stop().await;
     assert_eq!(refused.load(Ordering::SeqCst), 1);
@@ -393,7 +384,7 @@ async fn a_row_that_somebody_has_locked_does_not_hold_up_the_recovery_of_others(
     let mut db = Db::new().await;
     let log = EffectLog::new().await;
     let ids = enqueue_all(&mut db.client, &vec![Act::Nothing.job(); 20]).await;
-    assert_eq!(claim(&db.client, 20).await.len(), 20);
+    assert_eq!(claim(&db.client, "acts", 20).await.len(), 20);
     let mut operator = db.connect().await;
     let tx = operator.transaction().await.unwrap();
     tx.execute("select 1 from outhaul.jobs where id = $1 for update", &[&ids[7]]).await.unwrap();
@@ -438,7 +429,7 @@ async fn an_expired_lease_that_cannot_be_settled_does_not_fail_the_sweep() {
     let mut db = Db::new().await;
     let log = EffectLog::new().await;
     let ids = enqueue_all(&mut db.client, &vec![Act::Nothing.job().max_attempts(1); 20]).await;
-    assert_eq!(claim(&db.client, 20).await.len(), 20);
+    assert_eq!(claim(&db.client, "acts", 20).await.len(), 20);
     refuse_dead_letter(&db, ids[3]).await;
     db.age_leases().await;
     let worker = Running::start(db.worker().handle(log.actor("w"))).await;

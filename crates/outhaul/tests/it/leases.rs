@@ -9,22 +9,22 @@ use jiff::Timestamp;
 use outhaul::{Context, Failure, NewJob, enqueue};
 use uuid::Uuid;
 
+use crate::calls::claim;
 use crate::fault::{Act, EffectLog, Post, enqueue_all};
 use crate::support::{Counter, Db, PATIENCE, Running, Tick, connect, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_job_begins_before_its_commit_and_none_after_a_rollback() {
-    let mut db = Db::new().await;
+    let db = Db::new().await;
     let log = EffectLog::new().await;
     let worker = Running::start(db.worker().handle(log.actor("w"))).await;
     db.client.batch_execute("create table orders (job uuid)").await.unwrap();
+    let mut producer = db.connect().await;
     for n in 0..20 {
-        let tx = db.client.transaction().await.unwrap();
-        let mut tx = tx;
+        let mut tx = producer.transaction().await.unwrap();
         let id = enqueue(&mut tx, &Act::Nothing.job()).await.unwrap().id().0;
         tx.execute("insert into orders values ($1)", &[&id]).await.unwrap();
-        // A worker that would look at uncommitted rows has the time to.
-        tx.batch_execute("select pg_sleep(0.05)").await.unwrap();
+        db.until_looked().await;
         if n % 2 == 0 { tx.commit().await.unwrap() } else { tx.rollback().await.unwrap() }
     }
     log.until("end", 10).await;
@@ -61,12 +61,11 @@ async fn twenty_claimers_never_hold_one_lease_twice() {
 /// Claims by tens until three claims in a row bring nothing: one may only have met the locks of the others.
 async fn claim_all(url: String) -> Vec<(Uuid, i32, Uuid)> {
     let client = connect(&url).await;
-    let sql = "select id, claim_no, lease_token from outhaul.claim('acts', 10, gen_random_uuid(), interval '1 minute')";
     let (mut claimed, mut empty) = (Vec::new(), 0);
     while empty < 3 {
-        let rows = client.query(sql, &[]).await.unwrap();
-        empty = if rows.is_empty() { empty + 1 } else { 0 };
-        claimed.extend(rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))));
+        let leases = claim(&client, "acts", 10).await;
+        empty = if leases.is_empty() { empty + 1 } else { 0 };
+        claimed.extend(leases.iter().map(|lease| (lease.id, lease.claim_no, lease.token)));
     }
     claimed
 }

@@ -1,6 +1,6 @@
 //! Ranged tables: partitions ahead of time, beside whoever works, and nothing that fails because upkeep was away.
 
-use outhaul::{Failure, MigrateOptions, Producer, enqueue, migrate};
+use outhaul::{Failure, MigrateOptions, Producer, UpkeepView, enqueue, migrate};
 use tokio_postgres::Client;
 use uuid::Uuid;
 
@@ -37,6 +37,20 @@ async fn ranges(client: &Client, parts: &[(&str, Option<i64>, Option<i64>)]) {
 /// What upkeep does, once.
 async fn keep(db: &Db) {
     migrate(&db.dsn(), &MigrateOptions::default()).await.unwrap();
+}
+
+/// The same, done by a worker at its start; what it says about it.
+async fn kept_by_a_worker(db: &Db) -> UpkeepView {
+    let worker = db.worker().handle(|_: Tick, _| async { Ok::<(), Failure>(()) });
+    let worker = Running::start(worker).await;
+    db.until(
+        "upkeep of partitions",
+        "select count(*) = 1 from outhaul.upkeep where task = 'partitions' and duration_ms is not null",
+    )
+    .await;
+    worker.stop().await;
+    let upkeep = db.observer().await.upkeep().await.unwrap();
+    upkeep.into_iter().find(|task| task.task == "partitions").unwrap()
 }
 
 /// Everything that is wrong with the ranges of a table: gaps, pending or forgotten pieces, too few ahead.
@@ -306,22 +320,13 @@ async fn nothing_fails_when_upkeep_was_away_for_longer_than_it_had_planned() {
         assert_eq!(part_of(&db.client, id).await.as_deref(), Some("jobs_finished_tail"));
     }
     // A worker closes the tail where it is, begins a new one, and raises an alarm.
-    let worker = db.worker().handle(|_: Tick, _| async { Ok::<(), Failure>(()) });
-    let worker = Running::start(worker).await;
-    db.until(
-        "upkeep of partitions",
-        "select count(*) = 1 from outhaul.upkeep where task = 'partitions' and duration_ms is not null",
-    )
-    .await;
-    worker.stop().await;
+    let upkeep = kept_by_a_worker(&db).await;
     all_is_well(&db).await;
     for id in [completed, job.0, lost] {
         assert_ne!(part_of(&db.client, id).await.as_deref(), Some("jobs_finished_tail"));
         assert!(part_of(&db.client, id).await.is_some(), "still there");
     }
-    let upkeep = db.observer().await.upkeep().await.unwrap();
-    let findings = &upkeep.iter().find(|task| task.task == "partitions").unwrap().findings;
-    assert_eq!(findings["late_tails"], serde_json::json!(["jobs_finished"]), "{findings}");
+    assert_eq!(upkeep.findings["late_tails"], serde_json::json!(["jobs_finished"]), "{upkeep:?}");
 }
 
 #[tokio::test]
@@ -330,21 +335,12 @@ async fn rows_that_a_clock_ahead_put_into_the_tail_are_moved_out_with_an_alarm()
     ranges(&db.client, &[("first", None, Some(2)), ("tail", Some(2), None)]).await;
     let soon = finished_on(&db.client, 5).await;
     let far = finished_on(&db.client, 60).await;
-    let worker = db.worker().handle(|_: Tick, _| async { Ok::<(), Failure>(()) });
-    let worker = Running::start(worker).await;
-    db.until(
-        "upkeep of partitions",
-        "select count(*) = 1 from outhaul.upkeep where task = 'partitions' and duration_ms is not null",
-    )
-    .await;
-    worker.stop().await;
+    let upkeep = kept_by_a_worker(&db).await;
     all_is_well(&db).await;
     assert_ne!(part_of(&db.client, soon).await.as_deref(), Some("jobs_finished_tail"));
     assert_eq!(part_of(&db.client, far).await.as_deref(), Some("jobs_finished_tail"));
-    let upkeep = db.observer().await.upkeep().await.unwrap();
-    let task = upkeep.iter().find(|task| task.task == "partitions").unwrap();
     assert_eq!(
-        (task.error.as_deref(), &task.findings["late_tails"]),
+        (upkeep.error.as_deref(), &upkeep.findings["late_tails"]),
         (None, &serde_json::json!(["jobs_finished"]))
     );
     // The same where it had been killed with the tail off.

@@ -300,13 +300,8 @@ async fn a_pause_stops_claims_and_a_resume_wakes() {
     let operator = db.operator().await;
     assert!(operator.pause("acts", Some("test")).await.unwrap());
     enqueue_all(&mut db.client, &vec![Act::Nothing.job(); 10]).await;
-    // It has looked since, and found the queue paused: a job of a later look would be first.
-    let looked = "select count(*) from outhaul.jobs where status <> 'pending'";
-    for _ in 0..20 {
-        assert_eq!(db.count(looked).await, 0);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    until("it listens", || async { db.count("select count(*) from outhaul.workers").await == 1 }).await;
+    db.until_looked().await;
+    assert_eq!(db.count("select count(*) from outhaul.jobs where status = 'pending'").await, 10);
     assert!(operator.resume("acts", None).await.unwrap());
     log.until("end", 10).await;
     running.stop().await;

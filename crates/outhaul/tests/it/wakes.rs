@@ -84,8 +84,8 @@ async fn a_commit_whose_notification_was_suppressed_is_found_soon_after_the_wake
         outhaul::enqueue(&mut silent, &Act::Nothing.job()).await.unwrap();
         let suppressed = db.count(gate).await == opened;
         loud.commit().await.unwrap();
-        // The look that the first has caused is over by now.
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        // Then the look that the first has caused is over.
+        log.until("begin", jobs + 1).await;
         silent.commit().await.unwrap();
         jobs += 2;
         let gap = "select (extract(epoch from max(pg_xact_commit_timestamp(xmin)) - min(pg_xact_commit_timestamp(xmin))) * 1000)::bigint from orders";
