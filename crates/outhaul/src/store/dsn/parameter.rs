@@ -23,6 +23,8 @@ const fn parameter(name: &'static str, env: &'static str, support: Support) -> P
     Parameter { name, env, support }
 }
 
+const NO_REVOCATION: &str = "Revocation lists are not checked; take the certificate's root away instead.";
+
 pub(super) const PARAMETERS: &[Parameter] = &[
     parameter("application_name", "PGAPPNAME", Used),
     parameter("channel_binding", "PGCHANNELBINDING", Used),
@@ -69,16 +71,8 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     parameter("sslcert", "PGSSLCERT", Used),
     parameter("sslcertmode", "PGSSLCERTMODE", Used),
     parameter("sslcompression", "PGSSLCOMPRESSION", Only(&["0", "1"])),
-    parameter(
-        "sslcrl",
-        "PGSSLCRL",
-        Refused("Revocation lists are not checked; take the certificate's root away instead."),
-    ),
-    parameter(
-        "sslcrldir",
-        "PGSSLCRLDIR",
-        Refused("Revocation lists are not checked; take the certificate's root away instead."),
-    ),
+    parameter("sslcrl", "PGSSLCRL", Refused(NO_REVOCATION)),
+    parameter("sslcrldir", "PGSSLCRLDIR", Refused(NO_REVOCATION)),
     parameter("sslkey", "PGSSLKEY", Used),
     parameter("sslmode", "PGSSLMODE", Used),
     parameter("sslnegotiation", "PGSSLNEGOTIATION", Used),
