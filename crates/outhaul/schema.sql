@@ -29,6 +29,11 @@ CREATE FUNCTION outhaul.audit_verify(n integer DEFAULT 10) RETURNS TABLE(seq big
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
 
+CREATE FUNCTION outhaul.canary(channel text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
 CREATE FUNCTION outhaul.cancel(id uuid, reason text DEFAULT NULL::text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
@@ -671,6 +676,9 @@ REVOKE ALL ON FUNCTION outhaul.audit_hash(prev bytea, seq bigint, at timestamp w
 
 REVOKE ALL ON FUNCTION outhaul.audit_verify(n integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.audit_verify(n integer) TO outhaul_observer;
+
+REVOKE ALL ON FUNCTION outhaul.canary(channel text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.canary(channel text) TO outhaul_worker;
 
 REVOKE ALL ON FUNCTION outhaul.cancel(id uuid, reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.cancel(id uuid, reason text) TO outhaul_producer;

@@ -492,7 +492,12 @@ impl Running {
         };
         if !drained {
             let running: usize = self.lines.iter().map(|line| line.running()).sum();
-            tracing::warn!(running, "the drain limit has passed, running jobs are given back");
+            let why = if self.stop.now.is_cancelled() {
+                "stop was told twice"
+            } else {
+                "the drain limit has passed"
+            };
+            tracing::warn!(running, why, "running jobs are given back");
             for line in &self.lines {
                 line.stop_all(Stop::Draining);
             }
@@ -613,7 +618,8 @@ fn background(
         Error::new(Kind::Config, "the renewal thread cannot be started").with_source(error)
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
-    let (pulse, upkeep) = (vital.clone().part("pulse", pulse.run()), vital.clone().part("upkeep", upkeep.run()));
+    let (pulse, upkeep) =
+        (vital.clone().part("pulse", pulse.run()), vital.clone().part("upkeep", upkeep.run()));
     std::thread::Builder::new()
         .name("outhaul-pulse".into())
         .spawn(move || {
@@ -624,11 +630,7 @@ fn background(
         .map_err(cannot)
 }
 
-fn listener(
-    worker: &Worker,
-    vital: &Vital,
-    stop: CancellationToken,
-) -> Option<tokio::task::JoinHandle<()>> {
+fn listener(worker: &Worker, vital: &Vital, stop: CancellationToken) -> Option<tokio::task::JoinHandle<()>> {
     let link = worker.listen.clone()?;
     let listener = Listener {
         link,

@@ -12,8 +12,10 @@ declare
   woke boolean;
 begin
   insert into queues as q (name, paused_at, paused_reason)
-  values (operator_pause.queue, case when operator_pause.paused then clock_timestamp() end,
-          case when operator_pause.paused then operator_pause.reason end)
+  select operator_pause.queue, case when operator_pause.paused then clock_timestamp() end,
+         case when operator_pause.paused then operator_pause.reason end
+   -- A queue without a row is not paused.
+   where operator_pause.paused or exists (select from queues x where x.name = operator_pause.queue)
   on conflict (name) do update
      set paused_at = excluded.paused_at, paused_reason = excluded.paused_reason, updated_at = clock_timestamp()
    where (q.paused_at is not null) <> operator_pause.paused;

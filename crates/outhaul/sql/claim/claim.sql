@@ -39,6 +39,10 @@ begin
   end if;
   select q.history, q.paused_at into keeps, paused from queues q where q.name = claim.queue;
   if paused is not null then
+    -- A claim that writes nothing would not find out that its server is no primary any more, and never leave it.
+    if current_setting('transaction_read_only') = 'on' then
+      raise exception using errcode = 'read_only_sql_transaction', message = 'claim needs a server that can be written to';
+    end if;
     return;
   end if;
   keeps := coalesce(keeps, 'row');

@@ -23,7 +23,7 @@ begin
       join (values
         ('enqueue', 'producer'), ('enqueue_many', 'producer'), ('cancel', 'producer'),
         ('uuid7', 'producer'),  -- the default of jobs.id
-        ('claim', 'worker'), ('next_due', 'worker'), ('floors', 'worker'), ('publish_floors', 'worker'),
+        ('claim', 'worker'), ('canary', 'worker'), ('next_due', 'worker'), ('floors', 'worker'), ('publish_floors', 'worker'),
         ('complete', 'worker'), ('complete_in', 'worker'), ('fail', 'worker'), ('snooze', 'worker'),
         ('renew', 'worker'), ('expired', 'worker'), ('take_sweep', 'worker'),
         ('worker_beat', 'worker'), ('worker_gone', 'worker'), ('remove_expired', 'worker'),

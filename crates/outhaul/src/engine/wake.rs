@@ -11,11 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
+use tokio_postgres::types::ToSql;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::link::{Db, Link};
 use crate::model::SchemaName;
+use crate::store::statement::CANARY;
 use crate::telemetry;
 
 /// Why a source looks for work.
@@ -264,11 +266,10 @@ impl Listener {
     /// Sends a notification the ordinary way and waits for any to arrive; `None` when it could not be sent,
     /// which proves nothing about the listener.
     async fn canary(&self, own: &str, heard: &mut watch::Receiver<u64>) -> Option<bool> {
-        let text = tokio_postgres::types::Type::TEXT;
-        let params: [(&(dyn tokio_postgres::types::ToSql + Sync), _); 1] = [(&own, text)];
         // The sender's connection serves others, whose statements may take long; it must not be given up for
         // the canary's sake, so the short limit is only on this wait.
-        let send = self.canary.raw("/* outhaul:canary */ select pg_notify($1, '')", &params, SEND_PATIENCE);
+        let channel: [&(dyn ToSql + Sync); 1] = [&own];
+        let send = self.canary.rows_within(&CANARY, &channel, SEND_PATIENCE);
         tokio::select! {
             biased;
             changed = heard.changed() => return Some(changed.is_ok()),

@@ -47,6 +47,7 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     sql!("call/take_key"),
     sql!("call/valid"),
     sql!("call/wake"),
+    sql!("claim/canary"),
     sql!("claim/claim"),
     sql!("claim/floors"),
     sql!("claim/lanes"),

@@ -153,6 +153,8 @@ pub(crate) const COMPLETE_IN: Statement =
 /// (queue, n, worker, lease, priorities, shares, run_ats, behind_ms, each, discover, skip_types)
 pub(crate) const CLAIM: Statement =
     Statement::rows("claim", &[Text, Int, Uuid, Millis, SmallInts, Ints, Times, BigInts, Int, Bool, Texts]);
+/// (channel)
+pub(crate) const CANARY: Statement = Statement::value("canary", &[Text]);
 /// (queue)
 pub(crate) const NEXT_DUE: Statement = Statement::value("next_due", &[Text]);
 /// (queue)
@@ -229,6 +231,7 @@ pub(crate) const CATALOGUE: &[&Statement] = &[
     &CANCEL,
     &COMPLETE_IN,
     &CLAIM,
+    &CANARY,
     &NEXT_DUE,
     &FLOORS,
     &PUBLISH_FLOORS,
@@ -303,7 +306,8 @@ mod tests {
             "complete" | "fail" | "renew" => vec![ID, TEXT],
             "expired" => vec![ID, ID, INT, INT, INT, TEXT, ID, BIG],
             "take_sweep" | "upkeep_due" | "operator_pause" => vec![BOOL],
-            "publish_floors" | "worker_beat" | "worker_gone" | "upkeep_report" | "operator_history" => {
+            "canary" | "publish_floors" | "worker_beat" | "worker_gone" | "upkeep_report"
+            | "operator_history" => {
                 vec![Type::VOID]
             }
             "remove_expired" => vec![BIG, BIG, BIG],

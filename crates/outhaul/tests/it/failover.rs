@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use outhaul::{Dsn, Enqueued, Error, JobId, ListenerState, MigrateOptions, Worker, WorkerBuilder, enqueue};
+use outhaul::{
+    Dsn, Enqueued, Error, JobId, ListenerState, MigrateOptions, Operator, SchemaName, Worker, WorkerBuilder,
+    enqueue,
+};
 use outhaul_local::server::SUPERUSER;
 use outhaul_local::{Proxy, Throwaway, ThrowawayOptions};
 use tokio_postgres::{Client, NoTls};
@@ -372,4 +375,29 @@ async fn hold_commits_back(pair: &Pair, caller: &Client, arrived: bool) {
     standby.batch_execute("select pg_wal_replay_pause()").await.unwrap();
     let sql = "select count(*) where pg_get_wal_replay_pause_state() = 'paused'";
     until("replay is paused", || async { count(&standby, sql).await == 1 }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_with_nothing_to_write_leaves_a_demoted_server_as_well() {
+    let watched = Watched::new().await;
+    let log = EffectLog::new().await;
+    let builder = worker(&watched.url(), &log).with(|o| o.canary = Duration::from_millis(300));
+    let running = Running::start(builder).await;
+    let dsn: Dsn = watched.pair.primary.url().parse().unwrap();
+    let operator = Operator::connect(&dsn, &SchemaName::default()).await.unwrap();
+    operator.pause("acts", None).await.unwrap();
+    turn_read_only(&watched.pair.primary).await;
+    watched.pair.standby.promote().await.unwrap();
+    until("claims and wake-ups are on the promoted server", || async {
+        let left = watched.still_on_the_primary();
+        !["outhaul/claim", "outhaul/settle", "outhaul/listen"]
+            .iter()
+            .any(|role| left.iter().any(|other| other == role))
+    })
+    .await;
+    let dsn: Dsn = watched.pair.standby.url().parse().unwrap();
+    Operator::connect(&dsn, &SchemaName::default()).await.unwrap().resume("acts", None).await.unwrap();
+    Act::Nothing.enqueue(&mut connect(&watched.pair.standby.url()).await).await;
+    log.until("end", 1).await;
+    running.stop().await;
 }

@@ -20,6 +20,7 @@ const FUNCTIONS: &[(&str, &[&str])] = &[
     // The default of jobs.id, which a plain INSERT without an id evaluates.
     ("uuid7", &["producer"]),
     ("claim", &["worker"]),
+    ("canary", &["worker"]),
     ("next_due", &["worker"]),
     ("floors", &["worker"]),
     ("publish_floors", &["worker"]),
