@@ -464,7 +464,7 @@ async fn shadow_objects_are_never_used_by_any_function() {
             "outhaul.schema_state()".into(),
         ]),
         ("worker", vec![
-            "outhaul.floors('q')".into(), "outhaul.next_due('q')".into(),
+            "outhaul.floors('q')".into(), "outhaul.next_due('q')".into(), "outhaul.canary('c')".into(),
             format!("outhaul.claim('q', 2, {id}, '60 s')"),
             "outhaul.publish_floors('q', '{0}', '{0}', '{null}', '{5}')".into(),
             format!("outhaul.renew(array[{id}], array[{token}], '60 s')"), "outhaul.expired('q', 5)".into(), "outhaul.take_sweep('q', '1 s')".into(),
