@@ -39,7 +39,8 @@ begin
     if found then
       if has.digest <> request then
         raise exception using errcode = 'OH002', column = 'idempotency_key',
-          message = format('idempotency key is in use by job %s with another payload', has.job_id),
+          message = format('idempotency key is in use by %s %s with another payload',
+            case when take_key.job_type like '@%' then 'event' else 'job' end, has.job_id),
           hint = 'Use a new key for a new request, or repeat the same payload.';
       end if;
       return has.job_id;

@@ -1,4 +1,4 @@
--- partitions: the ranges of the ranged tables as they are, for planning what to create and drop.
+-- partitions: what ranges tells, for the tables and binaries of schema 1, which know only times and ages.
 -- Returns a row per partition: its bounds (NULL for minvalue and maxvalue), and whether a concurrent
 -- detach of it was begun and not finished; and a row per orphan, a table that was detached to be dropped.
 -- Bounds are read from text, so their form is pinned: in the style SQL a time zone is an abbreviation, and IST
@@ -19,7 +19,8 @@ as $$ /* outhaul:partitions */
     join pg_class p on p.relname = r.name and p.relnamespace = current_schema()::regnamespace
     join pg_class c on c.relnamespace = p.relnamespace and c.relkind = 'r'
     left join pg_inherits i on i.inhparent = p.oid and i.inhrelid = c.oid
-   where i.inhrelid is not null
-      or c.relname ~ ('^' || r.name || '_([0-9]{8}(_[0-9]{6})?|first|past)$')
+   where r.name in ('jobs_finished', 'job_attempts')
+     and (i.inhrelid is not null
+      or c.relname ~ ('^' || r.name || '_([0-9]{8}(_[0-9]{6})?|first|past)$'))
    order by 1, 3 nulls first
 $$;

@@ -1,0 +1,41 @@
+-- start_position: the position after which reading starts, from the words that people use.
+-- Parameters: start: beginning, now, a position, or a time. Returns a position from 0 to the head's.
+-- A time means the time of insertion by the database's clock, and the feed is read until it comes.
+-- Index: outbox_feed_pkey. Locks: none.
+create or replace function start_position(start text) returns bigint
+language plpgsql stable security definer
+set search_path from current
+as $$ /* outhaul:start_position */
+declare
+  head bigint;
+  found_at bigint;
+begin
+  select h.last_position into strict head from outbox_feed_head h;
+  if start_position.start = 'now' then
+    return head;
+  end if;
+  if start_position.start = 'beginning' then
+    select f.position - 1 into found_at from outbox_feed f
+     where exists (select from outbox_events e where e.seq = f.seq and e.at = f.at)
+     order by f.position limit 1;
+    return coalesce(found_at, head);
+  end if;
+  if start_position.start ~ '^[0-9]{1,18}$' then
+    found_at := start_position.start::bigint;
+    if found_at > head then
+      raise exception using errcode = 'OH001', column = 'start',
+        message = format('position %s lies beyond the head, which is at %s', found_at, head),
+        hint = 'Use a position up to the head, or now.';
+    end if;
+    return found_at;
+  end if;
+  begin
+    select f.position - 1 into found_at from outbox_feed f
+     where f.at >= start_position.start::timestamptz order by f.position limit 1;
+  exception when invalid_datetime_format or datetime_field_overflow then
+    raise exception using errcode = 'OH001', column = 'start',
+      message = 'the start of a subscription cannot be read',
+      hint = 'Use beginning, now, a position such as 4711, or a time such as 2030-01-31 12:00:00+00.';
+  end;
+  return coalesce(found_at, head);
+end $$;
