@@ -97,6 +97,7 @@ create table subscriptions (
   aggregate_types  text[],
   policy           subscription_policy not null default 'block',
   gone_after       interval    not null default '1 day',
+  max_attempts     integer     not null default 10,
   created_at       timestamptz not null default clock_timestamp(),
   seen_at          timestamptz not null default clock_timestamp(),
   paused_at        timestamptz,
@@ -142,6 +143,7 @@ create table subscription_parked (
 create table relay (
   one        boolean primary key default true check (one),
   starts_at  timestamptz not null,
+  max_attempts integer not null default 10,
   created_at timestamptz not null default clock_timestamp()
 );
 

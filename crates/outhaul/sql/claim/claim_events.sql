@@ -6,7 +6,7 @@
 -- Index: outbox_pending_idx. Locks: NO KEY UPDATE on the claimed rows, skipping those locked by others.
 create or replace function claim_events(n integer, worker uuid, lease interval, skip_types text[] default '{}')
 returns table (
-  seq bigint, at timestamptz, lease_token uuid, claim_no integer, attempts integer, id uuid, organization_id uuid,
+  seq bigint, at timestamptz, lease_token uuid, claim_no integer, attempts integer, max_attempts integer, id uuid, organization_id uuid,
   aggregate_type text, aggregate_id uuid, event_type text, schema_version integer, payload text, occurred_at timestamptz,
   available_at timestamptz, partition_key text, traceparent text
 )
@@ -18,14 +18,16 @@ as $$ /* outhaul:claim_events */
 #variable_conflict use_column
 declare
   token constant uuid := gen_random_uuid();
-  starts constant timestamptz := (select r.starts_at from relay r);
+  starts timestamptz;
+  most integer;
 begin
   if claim_events.n is null or claim_events.n not between 1 and 10000 or claim_events.lease is null
      or claim_events.lease not between interval '1 second' and interval '24 hours' or claim_events.worker is null then
     raise exception using errcode = 'OH001', column = 'n',
       message = 'claim_events needs a worker, n of 1 to 10000 and a lease of 1 second to 24 hours';
   end if;
-  if starts is null then
+  select r.starts_at, r.max_attempts into starts, most from relay r;
+  if not found then
     return;
   end if;
   return query
@@ -43,6 +45,6 @@ begin
        set claimed_at = clock_timestamp(), claimed_by = claim_events.worker::text, lease_token = token,
            lease_until = clock_timestamp() + claim_events.lease, attempts = o.attempts + 1, claim_no = o.claim_no + 1
       from c where o.seq = c.seq and o.at = c.at
-    returning o.seq, o.at, token, o.claim_no, o.attempts, o.id, o.organization_id, o.aggregate_type, o.aggregate_id, o.event_type,
+    returning o.seq, o.at, token, o.claim_no, o.attempts, most, o.id, o.organization_id, o.aggregate_type, o.aggregate_id, o.event_type,
               o.schema_version, o.payload::text, o.occurred_at, o.available_at, o.partition_key, o.traceparent;
 end $$;

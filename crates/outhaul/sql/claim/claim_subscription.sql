@@ -10,7 +10,7 @@
 -- Index: subscriptions_pkey, outbox_feed_pkey, outbox_events_pkey. Locks: the subscription's row, skipped when locked.
 create or replace function claim_subscription(name text, n integer, worker uuid, lease interval)
 returns table (
-  subscription_id uuid, lease_token uuid, claim_no integer, attempts integer, policy text, through bigint, unparked boolean,
+  subscription_id uuid, lease_token uuid, claim_no integer, attempts integer, max_attempts integer, policy text, through bigint, unparked boolean,
   "position" bigint, seq bigint, at timestamptz, id uuid, organization_id uuid, aggregate_type text, aggregate_id uuid,
   event_type text, schema_version integer, payload text, occurred_at timestamptz, partition_key text, traceparent text
 )
@@ -56,7 +56,8 @@ begin
     claim_subscription.n := 1;
   end if;
   return query
-    select s.id, token, s.claim_no + 1, s.attempts + 1, s.policy::text, s.position, true, p.position, p.seq, p.at, p.event_id,
+    select s.id, token, s.claim_no + 1, s.attempts + 1,
+           s.max_attempts, s.policy::text, s.position, true, p.position, p.seq, p.at, p.event_id,
            p.organization_id, p.aggregate_type, p.aggregate_id, p.event_type, p.schema_version, p.payload::text,
            p.occurred_at, p.partition_key, p.traceparent
       from subscription_parked p
@@ -70,7 +71,8 @@ begin
     high := least(low + case when s.event_types is null and s.aggregate_types is null then claim_subscription.n else 1000 end,
                   head.last_position);
     return query
-      select s.id, token, s.claim_no + 1, s.attempts + 1, s.policy::text,
+      select s.id, token, s.claim_no + 1, s.attempts + 1,
+           s.max_attempts, s.policy::text,
              -- As many as were asked for: there may be more before the end of the window.
              case when count(*) over () = claim_subscription.n then max(e.position) over () else high end, false,
              e.position, e.seq, e.at, e.id, e.organization_id, e.aggregate_type, e.aggregate_id, e.event_type,

@@ -32,7 +32,7 @@ begin
         ('sequence', 'worker'), ('subscribe', 'worker'), ('claim_subscription', 'worker'), ('read', 'worker'),
         ('checkpoint', 'worker'), ('checkpoint_in', 'worker'), ('hold', 'worker'), ('renew_subscriptions', 'worker'),
         ('expired_subscriptions', 'worker'),
-        ('register_relay', 'worker'), ('claim_events', 'worker'), ('complete_events', 'worker'), ('fail_events', 'worker'),
+        ('subscription_due', 'worker'), ('events_due', 'worker'), ('register_relay', 'worker'), ('claim_events', 'worker'), ('complete_events', 'worker'), ('fail_events', 'worker'),
         ('renew_events', 'worker'), ('expired_events', 'worker'),
         ('worker_beat', 'worker'), ('worker_gone', 'worker'), ('remove_expired', 'worker'),
         ('upkeep_due', 'worker'), ('upkeep_report', 'worker'), ('partitions', 'worker'), ('ranges', 'worker'),

@@ -1,12 +1,14 @@
 -- checkpoint: move the cursors of subscriptions to what was handled, and end their leases.
 -- Parameters, parallel and with ids sorted: ids, lease_tokens and claim_nos of the subscriptions; positions, up to which
--- all is handled; unparked, the position of an event that was given back and is handled now, else NULL.
+-- all is handled; unparked, the position of an event that was given back and is handled now, else NULL;
+-- committed, the position of the last checkpoint that a handler made in its own transaction, if any: when that did not
+-- commit nothing is moved, since its event would be lost.
 -- A position that the cursor has passed already (a checkpoint in the handler's own transaction) changes nothing.
 -- Returns a row only for ids that were not moved by this call: done when this very claim had ended before (an answer
 -- was lost), else lost. Lost means that nothing was changed.
 -- Fails with 55P03 after 100 ms behind a lock that somebody else holds on one of the rows.
 -- Index: subscriptions_id, subscription_parked_pkey. Locks: the subscriptions' rows in the order given.
-create or replace function checkpoint(ids uuid[], lease_tokens uuid[], claim_nos integer[], positions bigint[], unparked bigint[])
+create or replace function checkpoint(ids uuid[], lease_tokens uuid[], claim_nos integer[], positions bigint[], unparked bigint[], committed bigint[] default null)
 returns table (id uuid, state text)
 language plpgsql volatile security definer
 set search_path from current set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
@@ -20,10 +22,12 @@ declare
 begin
   with l as materialized (
     select s.ctid as ct, s.name, u.p, u.up
-      from unnest(checkpoint.ids, checkpoint.lease_tokens, checkpoint.positions, checkpoint.unparked) with ordinality u(i, k, p, up, o)
+      from unnest(checkpoint.ids, checkpoint.lease_tokens, checkpoint.positions, checkpoint.unparked, checkpoint.committed)
+           with ordinality u(i, k, p, up, c, o)
      cross join lateral (
         select x.ctid, x.name from subscriptions x
-         where x.id = u.i and x.lease_token = u.k and x.lease_until > '-infinity' for no key update) s
+         where x.id = u.i and x.lease_token = u.k and x.lease_until > '-infinity' and x.position >= coalesce(u.c, 0)
+           for no key update) s
      order by u.o
   ), m as (
     update subscriptions x

@@ -44,6 +44,10 @@ begin
     -- What was given back does not move the cursor.
     stands := case when coalesce(u.up, false) then s.position else greatest(s.position, coalesce(u.h, s.position)) end;
     failing := u.f;
+    if u.v = 'retry' and failing <= s.position and not coalesce(u.up, false) then
+      -- The handler's own transaction had checkpointed the event that was thought to have failed.
+      u.v := 'release';
+    end if;
     if failing is null and u.v in ('retry', 'dead_letter', 'cancel') then
       select r.position into failing from next_event(stands, s.event_types, s.aggregate_types) r;
     end if;
