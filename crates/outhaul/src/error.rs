@@ -41,6 +41,8 @@ pub(crate) enum Kind {
     LeaseLost,
     Isolation,
     NotFound,
+    HistoryTruncated,
+    HistoryDiverged,
     Config,
     Unavailable,
     Timeout,
@@ -205,6 +207,16 @@ impl Error {
         matches!(self.sqlstate(), Some("55P03" | "57014"))
     }
 
+    /// Events that a reader wants are not kept any more: it must not go on as if nothing had been there.
+    pub fn is_history_truncated(&self) -> bool {
+        self.0.kind == Kind::HistoryTruncated
+    }
+
+    /// A position belongs to another history of the outbox, such as that before a restore.
+    pub fn is_history_diverged(&self) -> bool {
+        self.0.kind == Kind::HistoryDiverged
+    }
+
     /// A part of the worker itself panicked: a fault of Outhaul, or of a log or metrics recorder that panics.
     pub fn is_internal(&self) -> bool {
         self.0.kind == Kind::Internal
@@ -233,6 +245,8 @@ impl Error {
             Kind::LeaseLost => "lease_lost",
             Kind::Isolation => "wrong_isolation",
             Kind::NotFound => "not_found",
+            Kind::HistoryTruncated => "history_truncated",
+            Kind::HistoryDiverged => "history_diverged",
             Kind::Config => "config",
             Kind::Unavailable => "unavailable",
             Kind::Timeout => "timeout",
@@ -258,6 +272,8 @@ fn kind_of(sqlstate: &str) -> Kind {
         "OH003" => Kind::LeaseLost,
         "OH004" => Kind::Isolation,
         "OH005" => Kind::NotFound,
+        "OH006" => Kind::HistoryTruncated,
+        "OH007" => Kind::HistoryDiverged,
         "23505" => Kind::Conflict,
         // Text that no jsonb can hold: broken JSON, a NUL, a lone surrogate, a number out of range.
         "22P02" | "22P05" | "22003" | "22021" | "22032" | "54000" | "54001" => Kind::InvalidInput,

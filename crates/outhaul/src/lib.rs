@@ -41,12 +41,14 @@ mod observe;
 mod operate;
 mod session;
 mod store;
+mod subscription;
 pub mod telemetry;
 mod worker;
 
 pub use caller::{Cached, CallerTransaction, Cancelled, Producer, StatementCache, enqueue, enqueue_many};
 pub use decide::retry::Backoff;
 pub use decide::verdict::RetryPolicy;
+pub use engine::events::{EventContext, Payload, RecordedEvent};
 pub use engine::handle::{Context, Outcome};
 pub use engine::held::Stop;
 pub use engine::wake::ListenerState;
@@ -63,6 +65,7 @@ pub use store::migrate::{MigrateOptions, Migrated, SchemaStatus};
 /// The version of the schema that this library needs; see [`migrate`].
 pub const SCHEMA_VERSION: i32 = store::source::VERSION;
 
+pub use subscription::{Relay, Start, Subscription};
 pub use worker::{Plan, Stopper, Worker, WorkerBuilder, WorkerOptions};
 
 /// The examples of the README are compiled with those of the documentation.

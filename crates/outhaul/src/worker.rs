@@ -10,21 +10,24 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::decide::verdict::RetryPolicy;
+use crate::engine::events::{self, EventContext, RecordedEvent};
 use crate::engine::handle::{Context, Grace, Outcome, Registered};
 use crate::engine::held::{Registry, Stop};
-use crate::engine::lead::{SweptQueue, Upkeep};
+use crate::engine::lead::{Swept, Upkeep};
 use crate::engine::link::{Db, Link, Purpose};
 use crate::engine::pulse::Pulse;
 use crate::engine::run::{Line, State};
 use crate::engine::settle::{Inbox, Settler};
-use crate::engine::source::Jobs;
+use crate::engine::source::{self, Common, Jobs, Source};
 use crate::engine::vital::Vital;
 use crate::engine::wake::{Listener, ListenerState, Waker};
 use crate::error::{Error, Kind, Result};
 use crate::model::{Job, SchemaName, check_name};
 use crate::store::dsn::Dsn;
-use crate::store::statement::FLOORS;
-use crate::store::{migrate, source};
+use crate::store::migrate;
+use crate::store::source::VERSION;
+use crate::store::statement::{FLOORS, REGISTER_RELAY, SUBSCRIBE};
+use crate::subscription::{Relay, Subscription};
 use crate::telemetry;
 
 /// Limits and intervals of a worker. Every field has the default that the documentation names.
@@ -32,6 +35,8 @@ use crate::telemetry;
 pub struct WorkerOptions {
     /// How long a claim holds a job before it must be renewed: 1 s to 24 h, 60 s by default. Renewed at a third.
     pub lease: Duration,
+    /// How long a claim holds the cursor of a subscription: 1 s to 24 h, 30 s by default.
+    pub subscription_lease: Duration,
     /// How often an idle worker looks without being told to: 1 s by default, five times rarer while
     /// notifications are proven to arrive. 10 ms to 24 h, like `sweep`, `probe` and `canary`.
     pub poll: Duration,
@@ -62,6 +67,7 @@ impl Default for WorkerOptions {
     fn default() -> WorkerOptions {
         WorkerOptions {
             lease: Duration::from_secs(60),
+            subscription_lease: Duration::from_secs(30),
             poll: Duration::from_secs(1),
             timeout: Duration::from_secs(300),
             drain: Duration::from_secs(30),
@@ -107,6 +113,8 @@ pub struct WorkerBuilder {
     options: WorkerOptions,
     handlers: Vec<Arc<Registered>>,
     queues: BTreeMap<String, Option<usize>>,
+    subscriptions: Vec<(Subscription, Arc<Registered>)>,
+    relay: Option<(Relay, Arc<Registered>)>,
 }
 
 impl WorkerBuilder {
@@ -130,6 +138,38 @@ impl WorkerBuilder {
         Fut: Future<Output = Outcome> + Send + 'static,
     {
         self.handlers.push(Arc::new(Registered::raw(queue, job_type, handler)));
+        self
+    }
+
+    /// Handles the events of an ordered subscription one by one, in order.
+    pub fn subscribe<F, Fut>(mut self, subscription: Subscription, handler: F) -> WorkerBuilder
+    where
+        F: Fn(RecordedEvent, EventContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Outcome> + Send + 'static,
+    {
+        let registered = events::each(&format!("@{}", subscription.name), handler);
+        self.subscriptions.push((subscription, Arc::new(registered)));
+        self
+    }
+
+    /// Handles the events of an ordered subscription in batches. When a batch fails, its events come again one by one.
+    pub fn subscribe_batches<F, Fut>(mut self, subscription: Subscription, handler: F) -> WorkerBuilder
+    where
+        F: Fn(Vec<RecordedEvent>, EventContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Outcome> + Send + 'static,
+    {
+        let registered = events::together(&format!("@{}", subscription.name), handler);
+        self.subscriptions.push((subscription, Arc::new(registered)));
+        self
+    }
+
+    /// Hands events on without order. One handler takes every type.
+    pub fn relay<F, Fut>(mut self, relay: Relay, handler: F) -> WorkerBuilder
+    where
+        F: Fn(RecordedEvent, EventContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Outcome> + Send + 'static,
+    {
+        self.relay = Some((relay, Arc::new(events::each(RELAY, handler))));
         self
     }
 
@@ -185,6 +225,7 @@ impl WorkerBuilder {
         // A call that only a worker may make: a role without the right would fail at every claim instead.
         let db = Db::new(worker.claim.clone(), &worker.schema);
         db.rows_once(&FLOORS, &[&""], Duration::from_secs(10)).await?;
+        worker.register(&db).await?;
         Ok(worker)
     }
 
@@ -192,9 +233,13 @@ impl WorkerBuilder {
     fn checked(&self) -> Result<BTreeMap<String, usize>> {
         let o = &self.options;
         let bad = |what: &str, hint: &str| Err(Error::config(what).with_hint(hint));
-        if self.handlers.is_empty() {
-            return bad("the worker has no handlers", "Register one with `handle`.");
+        if self.handlers.is_empty() && self.subscriptions.is_empty() && self.relay.is_none() {
+            return bad("the worker has no handlers", "Register one with `handle`, `subscribe` or `relay`.");
         }
+        if !(Duration::from_secs(1)..=Duration::from_secs(86_400)).contains(&o.subscription_lease) {
+            return bad("the subscription lease is out of range", "Use 1 second to 24 hours.");
+        }
+        self.check_events()?;
         if !(Duration::from_secs(1)..=Duration::from_secs(86_400)).contains(&o.lease) {
             return bad("the lease is out of range", "Use 1 second to 24 hours.");
         }
@@ -239,7 +284,22 @@ impl WorkerBuilder {
         }
         Ok(queues)
     }
+
+    fn check_events(&self) -> Result<()> {
+        let mut names = HashMap::new();
+        for (subscription, _) in &self.subscriptions {
+            subscription.check()?;
+            if names.insert(&subscription.name, ()).is_some() {
+                return Err(Error::config(format!("subscription {} has two handlers", subscription.name))
+                    .with_hint("Give each a subscription of its own: both see all events then."));
+            }
+        }
+        self.relay.iter().try_for_each(|(relay, _)| relay.check())
+    }
 }
+
+/// Under which name the relay is counted; no queue and no subscription can have it.
+const RELAY: &str = "@relay";
 
 /// The connections of a worker, by purpose.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -293,6 +353,8 @@ pub struct Worker {
     options: WorkerOptions,
     queues: BTreeMap<String, usize>,
     handlers: Vec<Arc<Registered>>,
+    subscriptions: Vec<(Subscription, Arc<Registered>)>,
+    relay: Option<(Relay, Arc<Registered>)>,
     plan: Plan,
     claim: Link,
     settle: Link,
@@ -335,6 +397,8 @@ impl Worker {
             options: WorkerOptions::default(),
             handlers: Vec::new(),
             queues: BTreeMap::new(),
+            subscriptions: Vec::new(),
+            relay: None,
         }
     }
 
@@ -356,10 +420,33 @@ impl Worker {
             options: builder.options,
             queues,
             handlers: builder.handlers,
+            subscriptions: builder.subscriptions,
+            relay: builder.relay,
             plan,
             waker: Arc::new(Waker::new()),
             stop: Stopper::default(),
         }
+    }
+
+    /// Makes sure that what it subscribes to exists.
+    async fn register(&self, db: &Db) -> Result<()> {
+        let patience = Duration::from_secs(10);
+        for (subscription, _) in &self.subscriptions {
+            let s = subscription;
+            let policy = if s.parks_after.is_some() { "park" } else { "block" };
+            let gone_after = s.gone_after.as_millis() as i64;
+            let attempts = s.parks_after.unwrap_or(10);
+            db.rows_once(
+                &SUBSCRIBE,
+                &[&s.name, &s.start.text(), &s.event_types, &s.aggregate_types, &policy, &gone_after, &attempts],
+                patience,
+            )
+            .await?;
+        }
+        if let Some((relay, _)) = &self.relay {
+            db.rows_once(&REGISTER_RELAY, &[&relay.start.text(), &relay.max_attempts], patience).await?;
+        }
+        Ok(())
     }
 
     /// This process's id in `workers` and in `jobs.locked_by`.
@@ -426,7 +513,7 @@ struct Running {
 
 impl Running {
     fn start(worker: Worker) -> Result<Running> {
-        let schema = source::VERSION.to_string();
+        let schema = VERSION.to_string();
         metrics::gauge!(telemetry::BUILD_INFO, "version" => env!("CARGO_PKG_VERSION"), "schema" => schema)
             .set(1.0);
         let registry = Arc::new(Registry::default());
@@ -437,7 +524,7 @@ impl Running {
         let lines = lines(&worker, &registry, &inbox, &runners, &vital);
 
         let by_queue: HashMap<String, Arc<Line>> =
-            lines.iter().map(|line| (line.jobs.queue.clone(), line.clone())).collect();
+            lines.iter().map(|line| (line.source.name().to_owned(), line.clone())).collect();
         let settler = Settler {
             db: Db::new(worker.settle.clone(), &worker.schema),
             inbox,
@@ -542,34 +629,18 @@ fn lines(
     runners: &TaskTracker,
     vital: &Vital,
 ) -> Vec<Arc<Line>> {
-    let epoch = Instant::now();
-    let line = |(queue, concurrency): (&String, &usize)| {
-        let handlers = worker
-            .handlers
-            .iter()
-            .map(|handler| {
-                let own =
-                    if handler.queue == *queue { handler.clone() } else { Arc::new(handler.in_queue(queue)) };
-                (handler.job_type.clone(), own)
-            })
-            .collect();
+    let line = |source: Source, concurrency: usize| {
         Arc::new(Line {
-            jobs: Jobs {
-                queue: queue.clone(),
-                handlers,
-                worker: worker.id,
-                lease: worker.options.lease,
-                timeout: worker.options.timeout,
-                epoch,
-                db: Db::new(worker.claim.clone(), &worker.schema),
-                lanes: Arc::default(),
-                unknown: Mutex::default(),
-            },
+            source,
             schema: worker.schema.clone(),
             policy: worker.options.retry,
-            concurrency: *concurrency,
+            concurrency,
             poll: worker.options.poll,
-            grace: Grace { time: worker.options.grace, over: worker.stop.now.clone() },
+            grace: Grace {
+                time: worker.options.grace,
+                over: worker.stop.now.clone(),
+                draining: worker.stop.drain.clone(),
+            },
             inbox: inbox.clone(),
             registry: registry.clone(),
             waker: worker.waker.clone(),
@@ -581,7 +652,64 @@ fn lines(
             later: tokio::sync::Notify::new(),
         })
     };
-    worker.queues.iter().map(line).collect()
+    sources(worker).into_iter().map(|(source, concurrency)| line(source, concurrency)).collect()
+}
+
+/// Everything that this worker claims from, with how many handlers may run at once.
+fn sources(worker: &Worker) -> Vec<(Source, usize)> {
+    let epoch = Instant::now();
+    let common = |name: &str, lease: Duration| Common {
+        name: name.to_owned(),
+        worker: worker.id,
+        lease,
+        timeout: worker.options.timeout,
+        epoch,
+        db: Db::new(worker.claim.clone(), &worker.schema),
+    };
+    let mut sources: Vec<(Source, usize)> = Vec::new();
+    for (queue, concurrency) in &worker.queues {
+        let own = |handler: &Arc<Registered>| {
+            let own = if handler.queue == *queue { handler.clone() } else { Arc::new(handler.in_queue(queue)) };
+            (handler.job_type.clone(), own)
+        };
+        let jobs = Jobs {
+            common: common(queue, worker.options.lease),
+            handlers: worker.handlers.iter().map(own).collect(),
+            lanes: Arc::default(),
+            unknown: Mutex::default(),
+        };
+        sources.push((Source::Jobs(jobs), *concurrency));
+    }
+    for (subscription, registered) in &worker.subscriptions {
+        let cursor = source::Cursor {
+            common: common(&registered.queue, worker.options.subscription_lease),
+            subscription: subscription.name.clone(),
+            batch: subscription.batch,
+            registered: registered.clone(),
+        };
+        sources.push((Source::Subscription(cursor), 1));
+    }
+    if let Some((relay, registered)) = &worker.relay {
+        let source = source::Relay { common: common(RELAY, worker.options.lease), registered: registered.clone() };
+        sources.push((Source::Relay(source), relay.concurrency));
+    }
+    sources
+}
+
+/// What is swept: each queue by itself, the rest by kind.
+fn swept(lines: &[Arc<Line>]) -> Vec<Swept> {
+    let mut swept = Vec::new();
+    for line in lines {
+        match &line.source {
+            Source::Jobs(jobs) => {
+                swept.push(Swept::Queue { queue: jobs.common.name.clone(), lanes: jobs.lanes.clone() })
+            }
+            Source::Relay(_) => swept.push(Swept::Relay),
+            Source::Subscription(_) if swept.iter().any(|swept| matches!(swept, Swept::Subscriptions)) => {}
+            Source::Subscription(_) => swept.push(Swept::Subscriptions),
+        }
+    }
+    swept
 }
 
 /// The thread that handlers cannot block: the pulse and the upkeep.
@@ -595,17 +723,14 @@ fn background(
     let pulse = Pulse {
         db: Db::new(worker.pulse.clone(), &worker.schema),
         registry: registry.clone(),
-        lease: worker.options.lease,
+        lease: lines.iter().map(|line| line.source.common().lease).min().unwrap_or(worker.options.lease),
         stop: stop.clone(),
     };
     let upkeep = Upkeep {
         db: Db::new(worker.upkeep.clone(), &worker.schema),
         owner: worker.owner.clone().map(|link| Db::new(link, &worker.schema)),
         worker: worker.id,
-        queues: lines
-            .iter()
-            .map(|line| SweptQueue { queue: line.jobs.queue.clone(), lanes: line.jobs.lanes.clone() })
-            .collect(),
+        swept: swept(lines),
         queue_limits: serde_json::json!(worker.queues),
         policy: worker.options.retry,
         registry: registry.clone(),

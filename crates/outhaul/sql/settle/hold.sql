@@ -44,7 +44,9 @@ begin
     -- What was given back does not move the cursor.
     stands := case when coalesce(u.up, false) then s.position else greatest(s.position, coalesce(u.h, s.position)) end;
     failing := u.f;
-    if u.v = 'retry' and failing <= s.position and not coalesce(u.up, false) then
+    if u.v = 'retry' and (case when coalesce(u.up, false)
+         then not exists (select from subscription_parked p where p.subscription = s.name and p.position = failing)
+         else failing <= s.position end) then
       -- The handler's own transaction had checkpointed the event that was thought to have failed.
       u.v := 'release';
     end if;

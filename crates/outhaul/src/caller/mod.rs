@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::error::{Error, Kind, Result};
 use crate::model::{Due, Enqueued, JobId, NewJob, SchemaName};
-use crate::store::statement::{CANCEL, COMPLETE_IN, ENQUEUE, ENQUEUE_MANY};
+use crate::store::statement::{CANCEL, CHECKPOINT_IN, COMPLETE_IN, ENQUEUE, ENQUEUE_MANY};
 
 #[cfg(any(feature = "sqlx-0_8", feature = "sqlx-0_9"))]
 mod sqlx;
@@ -203,14 +203,33 @@ pub async fn enqueue_many(tx: &mut impl CallerTransaction, jobs: &[NewJob]) -> R
 pub(crate) async fn complete_in(
     tx: &mut impl CallerTransaction,
     schema: &SchemaName,
-    id: Uuid,
-    token: Uuid,
-    claim_no: i32,
+    (id, token, claim_no): (Uuid, Uuid, i32),
     history: &str,
 ) -> Result<()> {
     let args =
         [Arg::text(id.to_string()), Arg::text(token.to_string()), Arg::Int(claim_no), Arg::text(history)];
     tx.call(&COMPLETE_IN.text(schema), &args).await.map(drop)
+}
+
+/// Moves the leased cursor of a subscription inside the handler's transaction. `after` is the checkpoint before in the
+/// same lease.
+pub(crate) async fn checkpoint_in(
+    tx: &mut impl CallerTransaction,
+    schema: &SchemaName,
+    (id, token, claim_no): (Uuid, Uuid, i32),
+    position: i64,
+    unparked: bool,
+    after: i64,
+) -> Result<()> {
+    let args = [
+        Arg::text(id.to_string()),
+        Arg::text(token.to_string()),
+        Arg::Int(claim_no),
+        Arg::BigInt(Some(position)),
+        Arg::Bool(unparked),
+        Arg::BigInt(Some(after)),
+    ];
+    tx.call(&CHECKPOINT_IN.text(schema), &args).await.map(drop)
 }
 
 /// Places of jobs that can go in one statement. The order of the groups does not depend on that of the jobs,

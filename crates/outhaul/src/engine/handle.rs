@@ -13,7 +13,8 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::held::{Held, Stop};
+use super::events::Batch;
+use super::held::{Held, JobRow, Stop, Work};
 use super::vital::panic_message;
 use crate::caller::{self, CallerTransaction};
 use crate::error::Result;
@@ -89,10 +90,22 @@ impl Registered {
 pub struct Context {
     held: Arc<Held>,
     schema: SchemaName,
-    deadline: Instant,
+    draining: CancellationToken,
 }
 
 impl Context {
+    /// For handlers of events, which are shown something else.
+    pub(crate) fn parts(&self) -> (Arc<Held>, SchemaName, CancellationToken) {
+        (self.held.clone(), self.schema.clone(), self.draining.clone())
+    }
+
+    fn job(&self) -> &JobRow {
+        match &self.held.work {
+            Work::Job(job) => job,
+            _ => unreachable!("handlers of jobs are given jobs"),
+        }
+    }
+
     /// The job's id: stable over all attempts, so a good key for effects elsewhere.
     pub fn id(&self) -> JobId {
         JobId(self.held.id)
@@ -110,7 +123,7 @@ impl Context {
 
     /// The payload as JSON text, as PostgreSQL prints it.
     pub fn payload(&self) -> &str {
-        &self.held.payload
+        &self.job().payload
     }
 
     /// Which attempt this is, counted from 1.
@@ -135,27 +148,27 @@ impl Context {
 
     /// The organization the job belongs to.
     pub fn organization(&self) -> Option<Uuid> {
-        self.held.organization
+        self.job().organization
     }
 
     /// When the job was enqueued, by the database's clock.
     pub fn created_at(&self) -> Timestamp {
-        self.held.created_at
+        self.job().created_at
     }
 
     /// When the job was due, by the database's clock.
     pub fn run_at(&self) -> Timestamp {
-        self.held.run_at
+        self.job().run_at
     }
 
     /// The W3C trace context given at the enqueue.
     pub fn traceparent(&self) -> Option<&str> {
-        self.held.traceparent.as_deref()
+        self.job().traceparent.as_deref()
     }
 
     /// When the handler's time is over; it is dropped then.
     pub fn deadline(&self) -> Instant {
-        self.deadline
+        self.held.deadline()
     }
 
     /// Whether the handler should stop, and why.
@@ -185,9 +198,8 @@ impl Context {
     /// [`crate::Error::is_wrong_isolation`] under another isolation level.
     pub async fn complete_in(&self, tx: &mut impl CallerTransaction) -> Result<()> {
         let held = &self.held;
-        caller::complete_in(tx, &self.schema, held.id, held.token, held.claim_no, held.history.as_str())
-            .await?;
-        held.completed_in.store(1, Ordering::Release);
+        caller::complete_in(tx, &self.schema, held.fence(), held.history().as_str()).await?;
+        held.completed_in.store(true, Ordering::Release);
         Ok(())
     }
 }
@@ -196,7 +208,8 @@ impl Context {
 #[derive(Debug)]
 pub(crate) enum Ran {
     Done,
-    /// It says done and has called `complete_in`: whether that committed is for the database to say.
+    /// It says done and has called `complete_in`, or ended with `advance_in`: whether that committed is for the database
+    /// to say.
     DoneInTransaction,
     Failed(Failure),
     /// It was dropped because the worker stops; the attempt is given back.
@@ -209,6 +222,8 @@ pub(crate) struct Grace {
     pub(crate) time: Duration,
     /// Cancelled when no time is left at all.
     pub(crate) over: CancellationToken,
+    /// Cancelled when the worker begins to stop: a batch ends after the event at hand.
+    pub(crate) draining: CancellationToken,
 }
 
 /// Runs one handler to its end. Never panics and always ends: at the handler's time limit, or with its
@@ -229,14 +244,14 @@ pub(crate) async fn run(held: &Arc<Held>, schema: &SchemaName, grace: &Grace) ->
 }
 
 async fn attempt(held: &Arc<Held>, schema: &SchemaName, grace: &Grace) -> Ran {
-    let deadline = Instant::now() + held.timeout;
-    let cx = Context { held: held.clone(), schema: schema.clone(), deadline };
+    held.begin();
+    let cx = Context { held: held.clone(), schema: schema.clone(), draining: grace.draining.clone() };
     let handler = AssertUnwindSafe(async { (held.registered.handler)(cx).await }).catch_unwind();
     tokio::pin!(handler);
     let ended = tokio::select! {
         biased;
         result = &mut handler => Some(result),
-        () = tokio::time::sleep_until(deadline.into()) => {
+        () = out_of_time(held) => {
             held.stop(Stop::TimedOut);
             None
         }
@@ -248,7 +263,7 @@ async fn attempt(held: &Arc<Held>, schema: &SchemaName, grace: &Grace) -> Ran {
         },
     };
     match ended {
-        Some(Ok(Ok(()))) if held.completed_in.load(Ordering::Acquire) == 1 => Ran::DoneInTransaction,
+        Some(Ok(Ok(()))) if ended_in_transaction(held) => Ran::DoneInTransaction,
         Some(Ok(Ok(()))) => Ran::Done,
         Some(Ok(Err(failure))) => interpret(held, failure),
         Some(Err(panic)) => interpret(held, panicked(&*panic)),
@@ -261,6 +276,17 @@ async fn attempt(held: &Arc<Held>, schema: &SchemaName, grace: &Grace) -> Ran {
         ),
         None => Ran::Abandoned,
     }
+}
+
+/// Each event of a batch has the time limit for itself.
+async fn out_of_time(held: &Held) {
+    while Instant::now() < held.deadline() {
+        tokio::time::sleep_until(held.deadline().into()).await;
+    }
+}
+
+fn ended_in_transaction(held: &Held) -> bool {
+    held.completed_in.load(Ordering::Acquire) || held.batch().is_some_and(Batch::ends_in_transaction)
 }
 
 /// A handler that was asked to stop often ends with some error of its own; that is no failure of the job.

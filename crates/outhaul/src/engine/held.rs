@@ -1,4 +1,4 @@
-//! What this process holds: claimed jobs, from the claim to the acknowledged settlement.
+//! What this process holds: claimed work, from the claim to the acknowledged settlement.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
+use super::events::{Batch, RecordedEvent};
 use super::handle::Registered;
 
 /// What stays of a completed job.
@@ -49,21 +50,56 @@ pub enum Stop {
     Draining = 3,
 }
 
-/// One claimed job.
+/// What is leased: each kind has a table, and functions, of its own.
+pub(crate) enum Work {
+    Job(JobRow),
+    /// One event, for the relay.
+    Event(Box<RecordedEvent>),
+    /// Events after the cursor of a subscription; what is leased is the cursor.
+    Batch(Batch),
+}
+
+/// A claimed job, as its handler sees it.
+pub(crate) struct JobRow {
+    pub(crate) payload: String,
+    pub(crate) organization: Option<Uuid>,
+    pub(crate) run_at: Timestamp,
+    pub(crate) created_at: Timestamp,
+    pub(crate) traceparent: Option<String>,
+    pub(crate) history: History,
+}
+
+/// Where leases of a kind are renewed, settled and swept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Plane {
+    Jobs,
+    Relay,
+    Subscriptions,
+}
+
+/// A lease by name, as every later report of it says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lease {
+    pub(crate) id: Uuid,
+    pub(crate) token: Uuid,
+    pub(crate) claim_no: i32,
+    /// When an event was inserted: with its number it is the key of its row.
+    pub(crate) at: Timestamp,
+}
+
+/// One claimed job, event, or batch of events.
 pub(crate) struct Held {
+    /// Of the job or the subscription; of an event for the relay its number, as [`event_key`] gives it.
     pub(crate) id: Uuid,
     pub(crate) token: Uuid,
     pub(crate) claim_no: i32,
     pub(crate) attempts: i32,
     pub(crate) max_attempts: i32,
     pub(crate) registered: Arc<Registered>,
-    pub(crate) payload: String,
-    pub(crate) organization: Option<Uuid>,
-    pub(crate) run_at: Timestamp,
-    pub(crate) created_at: Timestamp,
     pub(crate) timeout: Duration,
-    pub(crate) traceparent: Option<String>,
-    pub(crate) history: History,
+    /// How long a claim or renewal holds it.
+    pub(crate) lease: Duration,
+    pub(crate) work: Work,
     /// The process's own zero; `since` counts from it.
     epoch: Instant,
     /// Microseconds from `epoch` to the instant before the claim or the last good renewal was sent.
@@ -72,8 +108,20 @@ pub(crate) struct Held {
     stopped: Notify,
     /// The handler has ended, and only its report is on the way.
     ended: AtomicBool,
-    /// 1 when the handler has called `complete_in` with success.
-    pub(crate) completed_in: AtomicU8,
+    /// The handler has called `complete_in` with success.
+    pub(crate) completed_in: AtomicBool,
+    /// Microseconds from `epoch` to when the event at hand was begun, each of which has the whole time limit.
+    begun: AtomicU64,
+}
+
+/// The number of an event as a key among all that is held; sorted as the numbers are.
+pub(crate) fn event_key(seq: i64) -> Uuid {
+    Uuid::from_u128(seq as u128)
+}
+
+/// The number behind [`event_key`].
+pub(crate) fn event_seq(key: Uuid) -> i64 {
+    key.as_u128() as i64
 }
 
 /// What a claimed row says, for [`Held::new`].
@@ -83,13 +131,9 @@ pub(crate) struct Claimed {
     pub(crate) claim_no: i32,
     pub(crate) attempts: i32,
     pub(crate) max_attempts: i32,
-    pub(crate) payload: String,
-    pub(crate) organization: Option<Uuid>,
-    pub(crate) run_at: Timestamp,
-    pub(crate) created_at: Timestamp,
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) traceparent: Option<String>,
-    pub(crate) history: History,
+    pub(crate) timeout: Duration,
+    pub(crate) lease: Duration,
+    pub(crate) work: Work,
 }
 
 impl Held {
@@ -97,7 +141,6 @@ impl Held {
     pub(crate) fn new(
         row: Claimed,
         registered: Arc<Registered>,
-        timeout: Duration,
         epoch: Instant,
         sent: Instant,
     ) -> Held {
@@ -108,20 +151,68 @@ impl Held {
             attempts: row.attempts,
             max_attempts: row.max_attempts,
             registered,
-            payload: row.payload,
-            organization: row.organization,
-            run_at: row.run_at,
-            created_at: row.created_at,
-            timeout: row.timeout.unwrap_or(timeout),
-            traceparent: row.traceparent,
-            history: row.history,
+            timeout: row.timeout,
+            lease: row.lease,
+            work: row.work,
             epoch,
             since: AtomicU64::new(micros(sent, epoch)),
             stop: AtomicU8::new(0),
             stopped: Notify::new(),
             ended: AtomicBool::new(false),
-            completed_in: AtomicU8::new(0),
+            completed_in: AtomicBool::new(false),
+            begun: AtomicU64::new(0),
         }
+    }
+
+    pub(crate) fn plane(&self) -> Plane {
+        match self.work {
+            Work::Job(_) => Plane::Jobs,
+            Work::Event(_) => Plane::Relay,
+            Work::Batch(_) => Plane::Subscriptions,
+        }
+    }
+
+    pub(crate) fn named(&self) -> Lease {
+        let at = match &self.work {
+            Work::Event(event) => event.recorded_at,
+            _ => Timestamp::UNIX_EPOCH,
+        };
+        Lease { id: self.id, token: self.token, claim_no: self.claim_no, at }
+    }
+
+    /// What a call in the handler's own transaction names.
+    pub(crate) fn fence(&self) -> (Uuid, Uuid, i32) {
+        (self.id, self.token, self.claim_no)
+    }
+
+    /// What stays when it is completed; of events everything.
+    pub(crate) fn history(&self) -> History {
+        match &self.work {
+            Work::Job(job) => job.history,
+            _ => History::Row,
+        }
+    }
+
+    pub(crate) fn batch(&self) -> Option<&Batch> {
+        match &self.work {
+            Work::Batch(batch) => Some(batch),
+            _ => None,
+        }
+    }
+
+    /// How many jobs or events it is.
+    pub(crate) fn len(&self) -> usize {
+        self.batch().map_or(1, |batch| batch.events.len())
+    }
+
+    /// The time limit starts anew: the next event of a batch is begun.
+    pub(crate) fn begin(&self) {
+        self.begun.store(micros(Instant::now(), self.epoch), Ordering::Release);
+    }
+
+    /// When the time of what is being handled is over.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.epoch + Duration::from_micros(self.begun.load(Ordering::Acquire)) + self.timeout
     }
 
     /// The instant before the lease was last known to begin.

@@ -8,24 +8,25 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::held::Registry;
+use super::held::{Lease, Plane, Registry};
 use super::link::Db;
-use super::settle::{outcome, sql_verdict};
+use super::plane::{self, Expired, Progress, Reported};
+use super::settle::{outcome, waiting};
 use super::source::LaneArrays;
 use super::wake::Waker;
 use crate::decide::pace::{FAR_SHARE, Lane};
-use crate::decide::verdict::{Attempt, Ending, RetryPolicy, verdict};
+use crate::decide::verdict::{Ending, RetryPolicy, verdict};
 use crate::error::{Error, Kind, Result};
 use crate::model::{FailureClass, FailureKind};
 use crate::store::ranges;
 use crate::store::source::VERSION;
 use crate::store::statement::{
-    EXPIRED, FAIL, PUBLISH_FLOORS, REMOVE_EXPIRED, TAKE_SWEEP, UPKEEP_DUE, UPKEEP_REPORT, WORKER_BEAT,
+    EXPIRED, PUBLISH_FLOORS, REMOVE_EXPIRED, SEQUENCE, TAKE_SWEEP, UPKEEP_DUE, UPKEEP_REPORT, WORKER_BEAT,
     WORKER_GONE,
 };
 use crate::telemetry;
@@ -35,10 +36,30 @@ const SWEEP_BATCH: usize = 500;
 /// The most leases that one sweep steps over because they cannot be settled now.
 const STEP_OVER: usize = 10_000;
 
-/// A queue as upkeep sees it.
-pub(crate) struct SweptQueue {
-    pub(crate) queue: String,
-    pub(crate) lanes: Arc<Mutex<Option<Vec<Lane>>>>,
+/// Leases that are swept together.
+pub(crate) enum Swept {
+    Queue { queue: String, lanes: Arc<Mutex<Option<Vec<Lane>>>> },
+    Relay,
+    Subscriptions,
+}
+
+impl Swept {
+    /// Under which name turns are taken, and things are counted.
+    fn name(&self) -> &str {
+        match self {
+            Swept::Queue { queue, .. } => queue,
+            Swept::Relay => "@relay",
+            Swept::Subscriptions => "@subscriptions",
+        }
+    }
+
+    fn plane(&self) -> Plane {
+        match self {
+            Swept::Queue { .. } => Plane::Jobs,
+            Swept::Relay => Plane::Relay,
+            Swept::Subscriptions => Plane::Subscriptions,
+        }
+    }
 }
 
 pub(crate) struct Upkeep {
@@ -46,7 +67,7 @@ pub(crate) struct Upkeep {
     /// A connection of the owner for partitions, where one is configured.
     pub(crate) owner: Option<Db>,
     pub(crate) worker: Uuid,
-    pub(crate) queues: Vec<SweptQueue>,
+    pub(crate) swept: Vec<Swept>,
     pub(crate) queue_limits: serde_json::Value,
     pub(crate) policy: RetryPolicy,
     pub(crate) registry: Arc<Registry>,
@@ -57,6 +78,8 @@ pub(crate) struct Upkeep {
     pub(crate) stop: CancellationToken,
 }
 
+/// The most events that get a position in one turn of the sequencer.
+const TURN: i32 = 1_000;
 /// How long the upkeep of partitions may take before its connection is taken for dead.
 const RANGES_PATIENCE: Duration = Duration::from_secs(120);
 
@@ -64,6 +87,7 @@ const RANGES_PATIENCE: Duration = Duration::from_secs(120);
 struct Clocks {
     beat: Instant,
     floors: Instant,
+    sequence: Instant,
     retention: Instant,
     ranges: Instant,
 }
@@ -86,9 +110,9 @@ impl Upkeep {
     /// Sweeps for ever, beside the chores: jobs must not wait for a long one of them. A sweep that is dear, over
     /// the dead rows of a held snapshot, comes more rarely.
     async fn sweeps(&self) {
-        let mut due = vec![Instant::now(); self.queues.len()];
+        let mut due = vec![Instant::now(); self.swept.len()];
         loop {
-            for (swept, due) in self.queues.iter().zip(&mut due) {
+            for (swept, due) in self.swept.iter().zip(&mut due) {
                 if Instant::now() >= *due {
                     let began = Instant::now();
                     let read = self.sweep(swept).await;
@@ -102,7 +126,7 @@ impl Upkeep {
     async fn chores(&self) {
         let now = Instant::now();
         let mut clocks =
-            Clocks { beat: now, floors: now + Duration::from_secs(1), retention: now, ranges: now };
+            Clocks { beat: now, floors: now + Duration::from_secs(1), sequence: now, retention: now, ranges: now };
         loop {
             self.round(&mut clocks).await;
             tokio::time::sleep(self.tick()).await;
@@ -123,6 +147,10 @@ impl Upkeep {
             clocks.floors = now + Duration::from_secs(1);
             self.task("floors", self.publish_floors()).await;
         }
+        if now >= clocks.sequence {
+            clocks.sequence = now + Duration::from_secs(1);
+            self.task("sequence", self.sequence()).await;
+        }
         if now >= clocks.retention {
             clocks.retention = now + Duration::from_secs(10);
             self.turn("retention", Duration::from_secs(60), self.retention()).await;
@@ -133,11 +161,11 @@ impl Upkeep {
         }
     }
 
-    /// Settles the expired leases of one queue as crashes, if it is this process's turn. Returns how long
+    /// Settles the expired leases of one kind as crashes, if it is this process's turn. Returns how long
     /// reading took.
-    async fn sweep(&self, swept: &SweptQueue) -> Duration {
+    async fn sweep(&self, swept: &Swept) -> Duration {
         let every_ms = self.sweep_every.as_millis() as i64;
-        let turn = self.db.rows(&TAKE_SWEEP, &[&swept.queue, &every_ms]).await;
+        let turn = self.db.rows(&TAKE_SWEEP, &[&swept.name(), &every_ms]).await;
         let mut read = Duration::ZERO;
         match turn.map(|rows| rows.first().is_some_and(|row| row.get(0))) {
             Ok(true) => {}
@@ -155,56 +183,73 @@ impl Upkeep {
         read
     }
 
-    async fn expire(&self, swept: &SweptQueue, read: &mut Duration) -> Result<()> {
-        let lanes = swept.lanes.lock().unwrap_or_else(|p| p.into_inner()).clone();
-        let arrays = lanes.map(|lanes| LaneArrays::new(&lanes, Duration::ZERO));
-        let (priorities, shares, run_ats, behind) = match arrays {
-            Some(a) => (Some(a.priorities), Some(a.shares), Some(a.run_ats), Some(a.behind_ms)),
-            None => (None, None, None, None),
-        };
+    async fn expire(&self, swept: &Swept, read: &mut Duration) -> Result<()> {
         // What cannot be settled now. It is read each time again, and must not hide the rest.
         let mut left: HashSet<Uuid> = HashSet::new();
         loop {
             let began = Instant::now();
             let wanted = SWEEP_BATCH + left.len();
-            let params: [&(dyn ToSql + Sync); 6] =
-                [&swept.queue, &(wanted as i32), &priorities, &shares, &run_ats, &behind];
-            let rows = self.db.rows(&EXPIRED, &params).await?;
+            let expired = self.expired(swept, wanted as i32).await?;
+            let full = expired.len() >= wanted;
             *read += began.elapsed();
-            let (own, others): (Vec<&Row>, Vec<&Row>) = rows
-                .iter()
-                .filter(|row| !left.contains(&row.get::<_, Uuid>(0)))
+            let (own, others): (Vec<Expired>, Vec<Expired>) = expired
+                .into_iter()
+                .filter(|expired| !left.contains(&expired.lease.id))
                 // The job has run here, and its report is on the way: it comes late and is not lost.
-                .partition(|row| self.registry.awaits_report(row.get(0), row.get(1)));
-            left.extend(own.iter().map(|row| row.get::<_, Uuid>(0)));
+                .partition(|expired| self.registry.awaits_report(expired.lease.id, expired.lease.token));
+            left.extend(own.iter().map(|expired| expired.lease.id));
             if others.is_empty() {
                 return Ok(());
             }
-            left.extend(self.settle_expired(&swept.queue, others).await?);
-            if rows.len() < wanted || left.len() > STEP_OVER {
+            left.extend(self.settle_expired(swept, others).await?);
+            if !full || left.len() > STEP_OVER {
                 return Ok(());
             }
         }
     }
 
+    async fn expired(&self, swept: &Swept, n: i32) -> Result<Vec<Expired>> {
+        let (queue, lanes) = match swept {
+            Swept::Queue { queue, lanes } => (queue, lanes),
+            Swept::Relay => return plane::expired_events(&self.db, n).await,
+            Swept::Subscriptions => return plane::expired_subscriptions(&self.db, n).await,
+        };
+        let lanes = lanes.lock().unwrap_or_else(|p| p.into_inner()).clone();
+        let arrays = lanes.map(|lanes| LaneArrays::new(&lanes, Duration::ZERO));
+        let (priorities, shares, run_ats, behind) = match arrays {
+            Some(a) => (Some(a.priorities), Some(a.shares), Some(a.run_ats), Some(a.behind_ms)),
+            None => (None, None, None, None),
+        };
+        let rows = self.db.rows(&EXPIRED, &[queue, &n, &priorities, &shares, &run_ats, &behind]).await?;
+        let expired = |row: &Row| Expired {
+            lease: Lease { id: row.get(0), token: row.get(1), claim_no: row.get(2), at: Timestamp::UNIX_EPOCH },
+            attempt: plane::attempt(row.get(2), row.get(3), row.get(4)),
+            blocks: false,
+            what: row.get(5),
+            holder: row.get::<_, Uuid>(6).to_string(),
+            overdue_ms: row.get(7),
+        };
+        Ok(rows.iter().map(expired).collect())
+    }
+
     /// Returns the ids of what was not settled. A row that the database refuses must not keep the others from
     /// being settled.
-    async fn settle_expired(&self, queue: &str, mut rows: Vec<&Row>) -> Result<Vec<Uuid>> {
-        rows.sort_by_key(|row| row.get::<_, Uuid>(0));
-        let mut parts = vec![&rows[..]];
+    async fn settle_expired(&self, swept: &Swept, mut expired: Vec<Expired>) -> Result<Vec<Uuid>> {
+        expired.sort_by_key(|expired| expired.lease.id);
+        let mut parts = vec![&expired[..]];
         let mut left = Vec::new();
         while let Some(part) = parts.pop() {
-            match self.send_expired(queue, part).await {
+            match self.send_expired(swept, part).await {
                 Ok(missing) => left.extend(missing),
                 Err(error) if error.is_retryable() || error.is_outcome_unknown() => return Err(error),
                 Err(error) if part.len() == 1 => {
-                    tracing::error!(job_id = %part[0].get::<_, Uuid>(0), %error, "an expired lease cannot be settled");
-                    left.push(part[0].get(0));
+                    tracing::error!(id = %part[0].lease.id, %error, "an expired lease cannot be settled");
+                    left.push(part[0].lease.id);
                 }
                 Err(_) => parts.extend([&part[part.len() / 2..], &part[..part.len() / 2]]),
             }
         }
-        if left.len() < rows.len() {
+        if left.len() < expired.len() {
             self.waker.wake(super::wake::Cause::Rescan);
         }
         Ok(left)
@@ -212,45 +257,35 @@ impl Upkeep {
 
     /// The statement names each lease's token and asks again whether it is over, so a completion or renewal in
     /// between wins. Returns the ids of what was not settled.
-    async fn send_expired(&self, queue: &str, rows: &[&Row]) -> Result<Vec<Uuid>> {
-        let ids: Vec<Uuid> = rows.iter().map(|row| row.get(0)).collect();
-        let tokens: Vec<Uuid> = rows.iter().map(|row| row.get(1)).collect();
-        let claims: Vec<i32> = rows.iter().map(|row| row.get(2)).collect();
+    async fn send_expired(&self, swept: &Swept, expired: &[Expired]) -> Result<Vec<Uuid>> {
         let crash = Ending::Failed(FailureKind::Class(FailureClass::Crash));
-        let verdicts: Vec<_> = rows
+        let reports: Vec<Reported> = expired
             .iter()
-            .map(|row| {
-                let count = |at: usize| row.get::<_, i32>(at).max(0) as u32;
-                let attempt = Attempt { claim_no: count(2), attempts: count(3), max_attempts: count(4) };
-                verdict(crash, attempt, &self.policy, fastrand::f64())
+            .map(|expired| {
+                let verdict = verdict(crash, expired.attempt, &self.policy, fastrand::f64());
+                Reported {
+                    verdict: if expired.blocks { waiting(verdict, &self.policy) } else { verdict },
+                    class: Some(FailureClass::Crash.as_str()),
+                    code: Some("lease_expired".into()),
+                    summary: Some(format!("worker {} stopped renewing the lease", expired.holder)),
+                    progress: Progress::default(),
+                }
             })
             .collect();
-        let (words, delays): (Vec<&str>, Vec<i64>) =
-            verdicts.iter().map(|verdict| sql_verdict(*verdict)).unzip();
-        let n = ids.len();
-        let classes = vec![Some(FailureClass::Crash.as_str()); n];
-        let codes = vec![Some("lease_expired"); n];
-        let summaries: Vec<Option<String>> = rows
-            .iter()
-            .map(|row| Some(format!("worker {} stopped renewing the lease", row.get::<_, Uuid>(6))))
-            .collect();
-        let missing = self
-            .db
-            .rows(&FAIL, &[&ids, &tokens, &claims, &words, &delays, &classes, &codes, &summaries, &true])
-            .await?;
-        let missing: HashSet<Uuid> = missing.iter().map(|row| row.get(0)).collect();
+        let leases: Vec<Lease> = expired.iter().map(|expired| expired.lease).collect();
+        let missing = plane::fail(&self.db, swept.plane(), &leases, &reports, true).await?;
         let mut left = Vec::new();
-        for (row, verdict) in rows.iter().zip(&verdicts) {
-            let id: Uuid = row.get(0);
-            if missing.contains(&id) {
+        for (expired, report) in expired.iter().zip(&reports) {
+            let id = expired.lease.id;
+            if missing.contains_key(&id) {
                 left.push(id);
                 continue;
             }
-            tracing::warn!(job_id = %id, job_type = row.get::<_, &str>(5), queue,
-                overdue_ms = row.get::<_, i64>(7), outcome = outcome(*verdict), "a lease has expired");
+            tracing::warn!(%id, what = expired.what, queue = swept.name(), overdue_ms = expired.overdue_ms,
+                outcome = outcome(report.verdict), "a lease has expired");
         }
-        metrics::counter!(telemetry::LEASE_EXPIRATIONS, "queue" => queue.to_owned())
-            .increment((n - left.len()) as u64);
+        metrics::counter!(telemetry::LEASE_EXPIRATIONS, "queue" => swept.name().to_owned())
+            .increment((expired.len() - left.len()) as u64);
         Ok(left)
     }
 
@@ -281,15 +316,26 @@ impl Upkeep {
     }
 
     async fn publish_floors(&self) -> Result<()> {
-        for swept in &self.queues {
-            let lanes = swept.lanes.lock().unwrap_or_else(|p| p.into_inner()).clone();
+        for swept in &self.swept {
+            let Swept::Queue { queue, lanes } = swept else { continue };
+            let lanes = lanes.lock().unwrap_or_else(|p| p.into_inner()).clone();
             let Some(lanes) = lanes.filter(|lanes| !lanes.is_empty()) else { continue };
             let a = LaneArrays::new(&lanes, Duration::ZERO);
             self.db
-                .rows(&PUBLISH_FLOORS, &[&swept.queue, &a.priorities, &a.shares, &a.run_ats, &a.behind_ms])
+                .rows(&PUBLISH_FLOORS, &[queue, &a.priorities, &a.shares, &a.run_ats, &a.behind_ms])
                 .await?;
         }
         Ok(())
+    }
+
+    /// Gives positions to events that nobody reads, so that their age is known and retention is not held up.
+    async fn sequence(&self) -> Result<()> {
+        loop {
+            let rows = self.db.rows(&SEQUENCE, &[&TURN]).await?;
+            if rows.first().is_none_or(|row| row.get::<_, i32>(0) < TURN) {
+                return Ok(());
+            }
+        }
     }
 
     async fn retention(&self) -> Result<serde_json::Value> {

@@ -3,18 +3,18 @@
 //! The thread has its own small runtime, so that handlers which block every thread of the program's
 //! runtime cannot stop it. Short jobs are never renewed: a lease is left alone until a third of it has passed.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::held::{Held, Registry, Stop};
+use super::held::{Held, Lease, Plane, Registry, Stop};
 use super::link::Db;
+use super::plane;
 use crate::decide::lease::{Care, care, look_every};
 use crate::error::Result;
-use crate::store::statement::RENEW;
 use crate::telemetry;
 
 /// Most leases in one statement.
@@ -23,6 +23,7 @@ const BATCH: usize = 1_000;
 pub(crate) struct Pulse {
     pub(crate) db: Db,
     pub(crate) registry: Arc<Registry>,
+    /// The shortest lease that is held.
     pub(crate) lease: Duration,
     /// Cancelled when nothing is held any more, or nothing shall be.
     pub(crate) stop: CancellationToken,
@@ -41,19 +42,24 @@ impl Pulse {
                 () = self.stop.cancelled() => return,
             }
             let now = Instant::now();
-            let due = self.registry.select(|held| care(held.since(), now, self.lease) != Care::Keep);
-            for batch in due.chunks(BATCH) {
-                tokio::select! {
-                    () = self.beat(batch) => {}
-                    () = self.stop.cancelled() => return,
+            let mut due: BTreeMap<(Plane, Duration), Vec<Arc<Held>>> = BTreeMap::new();
+            for held in self.registry.select(|held| care(held.since(), now, held.lease) != Care::Keep) {
+                due.entry((held.plane(), held.lease)).or_default().push(held);
+            }
+            for ((plane, lease), held) in due {
+                for batch in held.chunks(BATCH) {
+                    tokio::select! {
+                        () = self.beat(plane, lease, batch) => {}
+                        () = self.stop.cancelled() => return,
+                    }
                 }
             }
         }
     }
 
-    async fn beat(&self, batch: &[Arc<Held>]) {
+    async fn beat(&self, plane: Plane, lease: Duration, batch: &[Arc<Held>]) {
         let sent = Instant::now();
-        let renewal = self.renew(batch);
+        let renewal = self.renew(plane, lease, batch);
         tokio::pin!(renewal);
         let renewed = loop {
             tokio::select! {
@@ -80,28 +86,23 @@ impl Pulse {
     fn presume(&self, locked: &HashSet<Uuid>) {
         let now = Instant::now();
         let lost = |held: &Held| {
-            care(held.since(), now, self.lease) == Care::PresumeLost && !locked.contains(&held.token)
+            care(held.since(), now, held.lease) == Care::PresumeLost && !locked.contains(&held.id)
         };
         for held in self.registry.select(lost) {
             held.stop(Stop::LeaseLost);
         }
     }
 
-    /// Returns the tokens of those that were locked.
-    async fn renew(&self, batch: &[Arc<Held>]) -> Result<HashSet<Uuid>> {
+    /// Returns the ids of those that were locked.
+    async fn renew(&self, plane: Plane, lease: Duration, batch: &[Arc<Held>]) -> Result<HashSet<Uuid>> {
         let mut locked = HashSet::new();
-        let ids: Vec<Uuid> = batch.iter().map(|held| held.id).collect();
-        let tokens: Vec<Uuid> = batch.iter().map(|held| held.token).collect();
-        let lease_ms = self.lease.as_millis() as i64;
+        let leases: Vec<Lease> = batch.iter().map(|held| held.named()).collect();
         let sent = Instant::now();
         // An answer that takes longer than this is no better than none: half of the lease would be gone.
-        let patience = (self.lease / 4).max(Duration::from_millis(500));
-        let rows = self.db.rows_within(&RENEW, &[&ids, &tokens, &lease_ms], patience).await?;
-        let mut states =
-            rows.iter().map(|row| (row.get::<_, Uuid>(0), row.get::<_, &str>(1))).collect::<Vec<_>>();
-        states.sort_unstable();
+        let patience = (lease / 4).max(Duration::from_millis(500));
+        let missing = plane::renew(&self.db, plane, &leases, lease, patience).await?;
         for held in batch {
-            let state = states.binary_search_by_key(&held.id, |state| state.0).ok().map(|at| states[at].1);
+            let state = missing.get(&held.id).map(String::as_str);
             metrics::counter!(telemetry::RENEWALS, "result" => state.map_or("renewed", |s| if s == "lost" { "lost" } else { "locked" }))
                 .increment(1);
             match state {
@@ -109,7 +110,7 @@ impl Pulse {
                 Some("lost") => self.lost(held),
                 // The handler's own transaction is completing it; ask again next time.
                 Some(_) => {
-                    locked.insert(held.token);
+                    locked.insert(held.id);
                 }
             }
         }
@@ -117,7 +118,7 @@ impl Pulse {
     }
 
     fn lost(&self, held: &Arc<Held>) {
-        if held.has_ended() || held.completed_in.load(std::sync::atomic::Ordering::Acquire) == 1 {
+        if held.has_ended() || held.completed_in.load(std::sync::atomic::Ordering::Acquire) {
             // Its row is gone because it was settled, or because the handler's transaction has committed.
             return;
         }

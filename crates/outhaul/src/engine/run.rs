@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 use super::handle::{self, Grace};
 use super::held::{Held, Registry, Stop};
 use super::settle::{Ended, Inbox};
-use super::source::{Batch, Jobs, Scan};
+use super::source::{Batch, Scan, Source};
 use super::vital::Vital;
 use super::wake::{Cause, Waker};
 use crate::decide::pace::{self, Average, Load, Look};
@@ -25,9 +25,9 @@ use crate::decide::verdict::RetryPolicy;
 use crate::model::SchemaName;
 use crate::telemetry;
 
-/// One queue being worked.
+/// One source being worked.
 pub(crate) struct Line {
-    pub(crate) jobs: Jobs,
+    pub(crate) source: Source,
     pub(crate) schema: SchemaName,
     pub(crate) policy: RetryPolicy,
     pub(crate) concurrency: usize,
@@ -108,7 +108,7 @@ impl Line {
         };
         let mut wakes = self.waker.subscribe();
         tokio::select! {
-            loaded = self.jobs.load_floors() => {
+            loaded = self.source.prepare() => {
                 if let Err(error) = loaded {
                     tracing::debug!(%error, "no published floors");
                 }
@@ -116,11 +116,11 @@ impl Line {
             () = self.no_more.cancelled() => {}
         }
         while !self.no_more.is_cancelled() {
-            let size = pace::claim_size(self.load());
+            let size = self.claim_size();
             if size == 0 {
                 tokio::select! {
                     () = self.room.notified() => {}
-                    () = tokio::time::sleep(self.jobs.lease / 4) => self.give_back_stuck(),
+                    () = tokio::time::sleep(self.source.common().lease / 4) => self.give_back_stuck(),
                     () = self.no_more.cancelled() => break,
                 }
                 continue;
@@ -151,7 +151,7 @@ impl Line {
     /// One claim. True when it is worth looking again at once.
     async fn look(self: &Arc<Self>, size: usize, rounds: &mut Rounds) -> bool {
         let scan = rounds.scan();
-        match self.jobs.claim(size, scan).await {
+        match self.source.claim(size, scan).await {
             Ok(batch) => {
                 rounds.looked(scan, batch.took);
                 let n = batch.held.len() + batch.unknown.len();
@@ -162,13 +162,18 @@ impl Line {
                     return full;
                 }
                 let cause = rounds.cause.as_str();
-                metrics::counter!(telemetry::DRAIN_EMPTY, "queue" => self.jobs.queue.clone(), "cause" => cause).increment(1);
+                metrics::counter!(telemetry::DRAIN_EMPTY, "queue" => self.source.name().to_owned(), "cause" => cause).increment(1);
                 // Nothing from the floors on: before sleeping, look a little behind them, where late commits are.
                 scan == Scan::Ordinary && rounds.near_is_cheap()
             }
             Err(error) => {
-                tracing::warn!(queue = self.jobs.queue, %error, "claim failed");
-                self.jobs.db.pause().await;
+                tracing::warn!(queue = self.source.name(), %error, hint = error.hint(), "claim failed");
+                if error.is_history_truncated() || error.is_history_diverged() || error.is_not_found() {
+                    // Nobody but an operator can change that.
+                    tokio::time::sleep(self.poll.max(LAST_CLAIM)).await;
+                } else {
+                    self.source.common().db.pause().await;
+                }
                 true
             }
         }
@@ -274,7 +279,7 @@ impl Line {
     }
 
     fn show_slots(&self, used: usize) {
-        let slots = |kind: &'static str| metrics::gauge!(telemetry::QUEUE_SLOTS, "queue" => self.jobs.queue.clone(), "kind" => kind);
+        let slots = |kind: &'static str| metrics::gauge!(telemetry::QUEUE_SLOTS, "queue" => self.source.name().to_owned(), "kind" => kind);
         slots("used").set(used as f64);
         slots("limit").set(self.concurrency as f64);
     }
@@ -283,7 +288,7 @@ impl Line {
     /// because handlers were fast may wait behind slow ones now, while another process could run it.
     fn give_back_stuck(&self) {
         let standing = self.lock().standing(self.concurrency);
-        if standing >= self.jobs.lease / 4 {
+        if standing >= self.source.common().lease / 4 {
             self.give_back();
         }
     }
@@ -301,13 +306,21 @@ impl Line {
 
     /// Asks all running handlers to stop.
     pub(crate) fn stop_all(&self, why: Stop) {
-        for held in self.registry.select(|held| held.registered.queue == self.jobs.queue) {
+        for held in self.registry.select(|held| held.registered.queue == self.source.name()) {
             held.stop(why);
         }
     }
 
     pub(crate) fn running(&self) -> usize {
         self.lock().running
+    }
+
+    fn claim_size(&self) -> usize {
+        let load = self.load();
+        if self.source.is_serial() {
+            return usize::from(load.running + load.buffered + load.unsettled == 0);
+        }
+        pace::claim_size(load)
     }
 
     fn load(&self) -> Load {
@@ -320,7 +333,7 @@ impl Line {
             // While all slots stand still the past says too little about how long handlers take.
             service_time: state.service_time.get().max(state.standing(self.concurrency)),
             claim_time: state.claim_time.get(),
-            lease: self.jobs.lease,
+            lease: self.source.common().lease,
         }
     }
 
@@ -333,7 +346,7 @@ impl Line {
         rounds.cause = loop {
             let poll = self.waker.poll(self.poll);
             // Asked only by an idle worker, once before each longer sleep.
-            let next_due = if rounds.lingering() { None } else { self.jobs.next_due().await.ok().flatten() };
+            let next_due = if rounds.lingering() { None } else { self.source.next_due().await.ok().flatten() };
             let since_wake = rounds.woken.map(|at| at.elapsed());
             let sleep = pace::sleep(Look { since_wake, poll, next_due }).min(rounds.until_owed());
             tokio::select! {

@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
+use super::events::Batch;
 use super::handle::Ran;
-use super::held::{Held, History, Registry};
+use super::held::{Held, History, Lease, Plane, Registry};
 use super::link::Db;
-use crate::decide::verdict::{Attempt, Ending, RetryPolicy, Verdict, verdict};
+use super::plane::{self, Missing, Progress, Reported};
+use crate::decide::verdict::{Ending, RetryPolicy, Verdict, verdict};
 use crate::error::{Error, Result};
 use crate::model::{FailureClass, FailureKind, limits};
-use crate::store::statement::{COMPLETE, FAIL};
 use crate::telemetry;
 
 /// Most attempts in one settling statement.
@@ -60,11 +60,9 @@ pub(crate) struct Report {
 impl Ended {
     /// Decides on an attempt that has run.
     pub(crate) fn decide(held: Arc<Held>, ran: Ran, policy: &RetryPolicy, random: f64) -> Ended {
-        let attempt = Attempt {
-            attempts: held.attempts.max(0) as u32,
-            max_attempts: held.max_attempts.max(0) as u32,
-            claim_no: held.claim_no.max(0) as u32,
-        };
+        // The event at hand is not the one that had failed before.
+        let attempts = if held.batch().is_some_and(Batch::has_moved) { 1 } else { held.attempts };
+        let attempt = plane::attempt(held.claim_no, attempts, held.max_attempts);
         let (ending, report) = match ran {
             Ran::Done => (Ending::Done, Report::default()),
             Ran::Abandoned => (Ending::Released, Report { class: Some("released"), ..Report::default() }),
@@ -91,7 +89,10 @@ impl Ended {
                 (Ending::Failed(failure.kind), report)
             }
         };
-        Ended::new(held, verdict(ending, attempt, policy, random), report)
+        let verdict = verdict(ending, attempt, policy, random);
+        let blocks = held.batch().is_some_and(|batch| batch.blocks);
+        let verdict = if blocks { waiting(verdict, policy) } else { verdict };
+        Ended::new(held, verdict, report)
     }
 
     /// Gives a claim back that was never started.
@@ -104,6 +105,30 @@ impl Ended {
         Ended { held, verdict, report, at: Instant::now(), uncertain, locked }
     }
 
+    /// How far a batch of events got.
+    fn progress(&self) -> Progress {
+        let Some(batch) = self.held.batch() else { return Progress::default() };
+        // A batch that was not begun has nothing at hand.
+        let failed = !matches!(self.verdict, Verdict::Release);
+        Progress {
+            handled: Some(if self.verdict == Verdict::Complete { batch.handled() } else { batch.certain() }),
+            at: Some(batch.at()).filter(|_| failed),
+            unparked: batch.unparked,
+            committed: batch.committed(),
+        }
+    }
+
+    fn reported(&self, wordless: bool) -> Reported {
+        let words = |text: &Option<String>| if wordless { None } else { text.clone() };
+        Reported {
+            verdict: self.verdict,
+            class: self.report.class,
+            code: words(&self.report.code),
+            summary: words(&self.report.summary),
+            progress: self.progress(),
+        }
+    }
+
     /// Whether the job stays and becomes due by itself.
     pub(crate) fn comes_back(&self) -> bool {
         matches!(self.verdict, Verdict::Retry(_) | Verdict::Snooze(_) | Verdict::Release)
@@ -112,9 +137,14 @@ impl Ended {
     /// Whether an unsettled state in the answer means that an earlier report of this attempt had settled it.
     fn was_settled_before(&self, state: &str) -> bool {
         // Without history nothing is left of a completed job that could tell.
-        let untold = self.verdict == Verdict::Complete && self.held.history == History::None;
+        let untold = self.verdict == Verdict::Complete && self.held.history() == History::None;
         self.uncertain.load(Ordering::Relaxed) && (state == "done" || untold)
     }
+}
+
+/// A cursor that blocks waits at an event that failed for good, as long as it takes: going on would lose it.
+pub(crate) fn waiting(verdict: Verdict, policy: &RetryPolicy) -> Verdict {
+    if verdict == Verdict::DeadLetter { Verdict::Retry(policy.backoff.max) } else { verdict }
 }
 
 /// Cuts text to a number of bytes at a character's border and takes out what a row or a terminal cannot
@@ -233,19 +263,14 @@ impl Settler {
 
     /// Settles one batch, however long that takes; what is locked by others is marked so.
     async fn settle(&self, batch: &[Ended]) {
-        let mut completed: HashMap<History, Vec<&Ended>> = HashMap::new();
-        let mut failed = Vec::new();
+        // What one statement can settle.
+        let mut groups: HashMap<(Plane, Option<History>), Vec<&Ended>> = HashMap::new();
         for ended in batch {
-            match ended.verdict {
-                Verdict::Complete => completed.entry(ended.held.history).or_default().push(ended),
-                _ => failed.push(ended),
-            }
+            let history = (ended.verdict == Verdict::Complete).then(|| ended.held.history());
+            groups.entry((ended.held.plane(), history)).or_default().push(ended);
         }
-        for (_, group) in completed {
+        for (_, group) in groups {
             self.group(group).await;
-        }
-        if !failed.is_empty() {
-            self.group(failed).await;
         }
     }
 
@@ -296,35 +321,23 @@ impl Settler {
     }
 
     /// Sends one group of completions or of others. Returns the state of what was not settled.
-    async fn send(&self, part: &[&Ended], wordless: bool) -> Result<HashMap<Uuid, String>> {
+    async fn send(&self, part: &[&Ended], wordless: bool) -> Result<Missing> {
         let started = Instant::now();
-        let ids: Vec<Uuid> = part.iter().map(|ended| ended.held.id).collect();
-        let tokens: Vec<Uuid> = part.iter().map(|ended| ended.held.token).collect();
-        let claims: Vec<i32> = part.iter().map(|ended| ended.held.claim_no).collect();
-        let rows = if part[0].verdict == Verdict::Complete {
-            let history = part[0].held.history.as_str();
-            self.db.rows(&COMPLETE, &[&ids, &tokens, &claims, &history]).await?
+        let plane = part[0].held.plane();
+        let leases: Vec<Lease> = part.iter().map(|ended| ended.held.named()).collect();
+        let missing = if part[0].verdict == Verdict::Complete {
+            let progress: Vec<Progress> = part.iter().map(|ended| ended.progress()).collect();
+            plane::complete(&self.db, plane, &leases, part[0].held.history(), &progress).await?
         } else {
-            let (verdicts, delays): (Vec<&str>, Vec<i64>) =
-                part.iter().map(|ended| sql_verdict(ended.verdict)).unzip();
-            let classes: Vec<Option<&str>> = part.iter().map(|ended| ended.report.class).collect();
-            let words = |text: &Option<String>| if wordless { None } else { text.clone() };
-            let codes: Vec<Option<String>> = part.iter().map(|ended| words(&ended.report.code)).collect();
-            let summaries: Vec<Option<String>> =
-                part.iter().map(|ended| words(&ended.report.summary)).collect();
-            self.db
-                .rows(
-                    &FAIL,
-                    &[&ids, &tokens, &claims, &verdicts, &delays, &classes, &codes, &summaries, &false],
-                )
-                .await?
+            let reports: Vec<Reported> = part.iter().map(|ended| ended.reported(wordless)).collect();
+            plane::fail(&self.db, plane, &leases, &reports, false).await?
         };
         metrics::histogram!(telemetry::BATCH_DB, "phase" => "settle").record(started.elapsed());
-        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+        Ok(missing)
     }
 
     /// Tells metrics and log what became of each. A report that came too late is a normal end, not an error.
-    fn count(&self, part: &[&Ended], missing: &HashMap<Uuid, String>) {
+    fn count(&self, part: &[&Ended], missing: &Missing) {
         for ended in part {
             let metrics = &ended.held.registered.metrics;
             let state = missing.get(&ended.held.id).map(String::as_str);
@@ -342,8 +355,8 @@ impl Settler {
                 continue;
             }
             match ended.verdict {
-                Verdict::Complete => metrics.completed.increment(1),
-                _ if lost && ended.report.in_transaction => metrics.completed.increment(1),
+                Verdict::Complete => metrics.completed.increment(ended.held.len() as u64),
+                _ if lost && ended.report.in_transaction => metrics.completed.increment(ended.held.len() as u64),
                 verdict => metrics.settled(outcome(verdict), ended.report.code.as_deref()),
             }
         }

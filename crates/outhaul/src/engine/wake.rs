@@ -159,6 +159,8 @@ pub(crate) struct Listener {
     pub(crate) stop: CancellationToken,
 }
 
+/// What producers that write plain SQL notify.
+const PLAIN_CHANNEL: &str = "outbox_ready";
 /// How long a probe's answer, or the canary, may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long the canary's own statement may take before its connection is taken for dead.
@@ -193,7 +195,10 @@ impl Listener {
         }
         let conn = self.link.get().await;
         let own = format!("outhaul_canary_{}", self.worker.simple());
-        let listen = format!("/* outhaul:listen */ listen {}; listen {own}", self.schema.quoted());
+        let listen = format!(
+            "/* outhaul:listen */ listen {}; listen {PLAIN_CHANNEL}; listen {own}",
+            self.schema.quoted()
+        );
         if let Err(error) = conn.batch(&listen, PATIENCE).await {
             self.waker.deaf("listen", &error);
             self.link.discard(&conn);

@@ -19,6 +19,7 @@ pub(crate) enum Arg {
     BigInts,
     SmallInts,
     Bool,
+    Bools,
     Uuid,
     Uuids,
     Times,
@@ -45,6 +46,7 @@ impl Arg {
             Arg::BigInts => Type::INT8_ARRAY,
             Arg::SmallInts => Type::INT2_ARRAY,
             Arg::Bool => Type::BOOL,
+            Arg::Bools => Type::BOOL_ARRAY,
             Arg::Uuid => Type::UUID,
             Arg::Uuids => Type::UUID_ARRAY,
             Arg::Times => Type::TIMESTAMPTZ_ARRAY,
@@ -127,7 +129,7 @@ impl Statement {
 }
 
 use Arg::{
-    BigInt, BigInts, Bool, Due, Dues, Int, Ints, Json, Millis, SmallInts, Text, TextUuid, TextUuids, Texts,
+    BigInt, BigInts, Bool, Bools, Due, Dues, Int, Ints, Json, Millis, SmallInts, Text, TextUuid, TextUuids, Texts,
     Times, Uuid, Uuids,
 };
 
@@ -149,6 +151,54 @@ pub(crate) const CANCEL: Statement =
 /// (id, lease_token, claim_no, history)
 pub(crate) const COMPLETE_IN: Statement =
     Statement { name: "complete_in", args: &[TextUuid, TextUuid, Int, Text], answer: Answer::Text };
+
+/// (id, lease_token, claim_no, position, unparked, after)
+pub(crate) const CHECKPOINT_IN: Statement = Statement {
+    name: "checkpoint_in",
+    args: &[TextUuid, TextUuid, Int, BigInt, Bool, BigInt],
+    answer: Answer::Text,
+};
+
+/// (n)
+pub(crate) const SEQUENCE: Statement = Statement::value("sequence", &[Int]);
+/// (name, start, event_types, aggregate_types, policy, gone_after, max_attempts)
+pub(crate) const SUBSCRIBE: Statement =
+    Statement::value("subscribe", &[Text, Text, Texts, Texts, Text, Millis, Int]);
+/// (name, n, worker, lease)
+pub(crate) const CLAIM_SUBSCRIPTION: Statement =
+    Statement::rows("claim_subscription", &[Text, Int, Uuid, Millis]);
+/// (name)
+pub(crate) const SUBSCRIPTION_DUE: Statement = Statement::value("subscription_due", &[Text]);
+/// (ids, lease_tokens, claim_nos, positions, unparked, committed)
+pub(crate) const CHECKPOINT: Statement =
+    Statement::rows("checkpoint", &[Uuids, Uuids, Ints, BigInts, BigInts, BigInts]);
+/// (ids, lease_tokens, claim_nos, verdicts, delays_ms, classes, codes, summaries, handled, failed, unparked, expired_only)
+pub(crate) const HOLD: Statement = Statement::rows(
+    "hold",
+    &[Uuids, Uuids, Ints, Texts, BigInts, Texts, Texts, Texts, BigInts, BigInts, Bools, Bool],
+);
+/// (ids, lease_tokens, lease)
+pub(crate) const RENEW_SUBSCRIPTIONS: Statement =
+    Statement::rows("renew_subscriptions", &[Uuids, Uuids, Millis]);
+/// (n)
+pub(crate) const EXPIRED_SUBSCRIPTIONS: Statement = Statement::rows("expired_subscriptions", &[Int]);
+
+/// (start, max_attempts)
+pub(crate) const REGISTER_RELAY: Statement = Statement::value("register_relay", &[Text, Int]);
+/// (n, worker, lease, skip_types)
+pub(crate) const CLAIM_EVENTS: Statement = Statement::rows("claim_events", &[Int, Uuid, Millis, Texts]);
+/// ()
+pub(crate) const EVENTS_DUE: Statement = Statement::value("events_due", &[]);
+/// (seqs, ats, lease_tokens, claim_nos)
+pub(crate) const COMPLETE_EVENTS: Statement =
+    Statement::rows("complete_events", &[BigInts, Times, Uuids, Ints]);
+/// (seqs, ats, lease_tokens, claim_nos, verdicts, delays_ms, classes, codes, summaries, expired_only)
+pub(crate) const FAIL_EVENTS: Statement =
+    Statement::rows("fail_events", &[BigInts, Times, Uuids, Ints, Texts, BigInts, Texts, Texts, Texts, Bool]);
+/// (seqs, ats, lease_tokens, lease)
+pub(crate) const RENEW_EVENTS: Statement = Statement::rows("renew_events", &[BigInts, Times, Uuids, Millis]);
+/// (n)
+pub(crate) const EXPIRED_EVENTS: Statement = Statement::rows("expired_events", &[Int]);
 
 /// (queue, n, worker, lease, priorities, shares, run_ats, behind_ms, each, discover, skip_types)
 pub(crate) const CLAIM: Statement =
@@ -230,6 +280,22 @@ pub(crate) const CATALOGUE: &[&Statement] = &[
     &ENQUEUE_MANY,
     &CANCEL,
     &COMPLETE_IN,
+    &CHECKPOINT_IN,
+    &SEQUENCE,
+    &SUBSCRIBE,
+    &CLAIM_SUBSCRIPTION,
+    &SUBSCRIPTION_DUE,
+    &CHECKPOINT,
+    &HOLD,
+    &RENEW_SUBSCRIPTIONS,
+    &EXPIRED_SUBSCRIPTIONS,
+    &REGISTER_RELAY,
+    &CLAIM_EVENTS,
+    &EVENTS_DUE,
+    &COMPLETE_EVENTS,
+    &FAIL_EVENTS,
+    &RENEW_EVENTS,
+    &EXPIRED_EVENTS,
     &CLAIM,
     &CANARY,
     &NEXT_DUE,
@@ -282,7 +348,21 @@ mod tests {
         const TIME: Type = Type::TIMESTAMPTZ;
         let job = [ID, ID, TEXT, TEXT, TEXT, INT, TIME, INT, INT, TIME, TEXT, TEXT, TEXT, TIME, TIME];
         match name {
-            "enqueue" | "enqueue_many" | "cancel" | "complete_in" => vec![TEXT],
+            "enqueue" | "enqueue_many" | "cancel" | "complete_in" | "checkpoint_in" => vec![TEXT],
+            "sequence" => vec![INT],
+            "subscribe" => vec![ID],
+            "claim_subscription" => vec![
+                ID, ID, INT, INT, INT, TEXT, BIG, BOOL, BIG, BIG, TIME, ID, ID, TEXT, ID, TEXT, INT, TEXT, TIME, TEXT, TEXT,
+            ],
+            "claim_events" => {
+                vec![BIG, TIME, ID, INT, INT, INT, ID, ID, TEXT, ID, TEXT, INT, TEXT, TIME, TIME, TEXT, TEXT]
+            }
+            "checkpoint" | "hold" | "renew_subscriptions" => vec![ID, TEXT],
+            "complete_events" | "fail_events" | "renew_events" => vec![BIG, TEXT],
+            "expired_subscriptions" => vec![ID, ID, INT, INT, INT, TEXT, TEXT, ID, BIG],
+            "expired_events" => vec![BIG, TIME, ID, INT, INT, INT, TEXT, TEXT, BIG],
+            "subscription_due" | "events_due" => vec![BIG],
+            "register_relay" => vec![BOOL],
             "claim" => vec![
                 ID,
                 ID,

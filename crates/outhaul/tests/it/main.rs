@@ -36,5 +36,6 @@ mod roles;
 mod schema;
 mod settling;
 mod shutdown;
+mod subscriptions;
 mod verdicts;
 mod wakes;
