@@ -119,7 +119,10 @@ impl Subscription {
         for name in self.aggregate_types.iter().flatten() {
             check_name("aggregate_type", name)?;
         }
-        let bad = |what: &str, hint: &str| Err(Error::config(format!("{what} of subscription {} is out of range", self.name)).with_hint(hint));
+        let bad = |what: &str, hint: &str| {
+            Err(Error::config(format!("{what} of subscription {} is out of range", self.name))
+                .with_hint(hint))
+        };
         if !(1..=10_000).contains(&self.batch) {
             return bad("the batch", "Use 1 to 10000 events.");
         }
@@ -170,7 +173,9 @@ impl Relay {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        let bad = |what: &str, hint: &str| Err(Error::config(format!("{what} of the relay is out of range")).with_hint(hint));
+        let bad = |what: &str, hint: &str| {
+            Err(Error::config(format!("{what} of the relay is out of range")).with_hint(hint))
+        };
         if matches!(self.start, Start::Position(_)) {
             return bad("the start", "A relay has no positions: use Beginning, Now or Time.");
         }

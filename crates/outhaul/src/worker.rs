@@ -438,7 +438,15 @@ impl Worker {
             let attempts = s.parks_after.unwrap_or(10);
             db.rows_once(
                 &SUBSCRIBE,
-                &[&s.name, &s.start.text(), &s.event_types, &s.aggregate_types, &policy, &gone_after, &attempts],
+                &[
+                    &s.name,
+                    &s.start.text(),
+                    &s.event_types,
+                    &s.aggregate_types,
+                    &policy,
+                    &gone_after,
+                    &attempts,
+                ],
                 patience,
             )
             .await?;
@@ -669,7 +677,8 @@ fn sources(worker: &Worker) -> Vec<(Source, usize)> {
     let mut sources: Vec<(Source, usize)> = Vec::new();
     for (queue, concurrency) in &worker.queues {
         let own = |handler: &Arc<Registered>| {
-            let own = if handler.queue == *queue { handler.clone() } else { Arc::new(handler.in_queue(queue)) };
+            let own =
+                if handler.queue == *queue { handler.clone() } else { Arc::new(handler.in_queue(queue)) };
             (handler.job_type.clone(), own)
         };
         let jobs = Jobs {
@@ -690,7 +699,8 @@ fn sources(worker: &Worker) -> Vec<(Source, usize)> {
         sources.push((Source::Subscription(cursor), 1));
     }
     if let Some((relay, registered)) = &worker.relay {
-        let source = source::Relay { common: common(RELAY, worker.options.lease), registered: registered.clone() };
+        let source =
+            source::Relay { common: common(RELAY, worker.options.lease), registered: registered.clone() };
         sources.push((Source::Relay(source), relay.concurrency));
     }
     sources

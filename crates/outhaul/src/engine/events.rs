@@ -277,7 +277,9 @@ where
             let Work::Batch(batch) = &cx.held.work else {
                 return Err(Failure::permanent("a handler of batches was given something else"));
             };
-            let (Some(first), Some(last)) = (batch.events.first(), batch.events.last()) else { return Ok(()) };
+            let (Some(first), Some(last)) = (batch.events.first(), batch.events.last()) else {
+                return Ok(());
+            };
             // A checkpoint inside the handler is one of the whole batch.
             batch.begin(last.position);
             let outcome = handler(batch.events.clone(), cx.clone()).await;

@@ -138,12 +138,7 @@ pub(crate) struct Claimed {
 
 impl Held {
     /// `epoch` is the process's zero, `sent` the instant before the claim was sent.
-    pub(crate) fn new(
-        row: Claimed,
-        registered: Arc<Registered>,
-        epoch: Instant,
-        sent: Instant,
-    ) -> Held {
+    pub(crate) fn new(row: Claimed, registered: Arc<Registered>, epoch: Instant, sent: Instant) -> Held {
         Held {
             id: row.id,
             token: row.token,

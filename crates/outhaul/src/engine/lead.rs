@@ -125,8 +125,13 @@ impl Upkeep {
 
     async fn chores(&self) {
         let now = Instant::now();
-        let mut clocks =
-            Clocks { beat: now, floors: now + Duration::from_secs(1), sequence: now, retention: now, ranges: now };
+        let mut clocks = Clocks {
+            beat: now,
+            floors: now + Duration::from_secs(1),
+            sequence: now,
+            retention: now,
+            ranges: now,
+        };
         loop {
             self.round(&mut clocks).await;
             tokio::time::sleep(self.tick()).await;
@@ -222,7 +227,12 @@ impl Upkeep {
         };
         let rows = self.db.rows(&EXPIRED, &[queue, &n, &priorities, &shares, &run_ats, &behind]).await?;
         let expired = |row: &Row| Expired {
-            lease: Lease { id: row.get(0), token: row.get(1), claim_no: row.get(2), at: Timestamp::UNIX_EPOCH },
+            lease: Lease {
+                id: row.get(0),
+                token: row.get(1),
+                claim_no: row.get(2),
+                at: Timestamp::UNIX_EPOCH,
+            },
             attempt: plane::attempt(row.get(2), row.get(3), row.get(4)),
             blocks: false,
             what: row.get(5),

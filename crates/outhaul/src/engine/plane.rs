@@ -16,8 +16,8 @@ use super::settle::sql_verdict;
 use crate::decide::verdict::{Attempt, Verdict};
 use crate::error::Result;
 use crate::store::statement::{
-    CHECKPOINT, COMPLETE, COMPLETE_EVENTS, EXPIRED_EVENTS, EXPIRED_SUBSCRIPTIONS, FAIL, FAIL_EVENTS, HOLD, RENEW,
-    RENEW_EVENTS, RENEW_SUBSCRIPTIONS,
+    CHECKPOINT, COMPLETE, COMPLETE_EVENTS, EXPIRED_EVENTS, EXPIRED_SUBSCRIPTIONS, FAIL, FAIL_EVENTS, HOLD,
+    RENEW, RENEW_EVENTS, RENEW_SUBSCRIPTIONS,
 };
 
 /// The state of what a call did not change, by lease id: `lost`, `locked` or `done`.
@@ -89,7 +89,9 @@ pub(crate) async fn renew(
     let rows = match plane {
         Plane::Jobs => db.rows_within(&RENEW, &[&n.ids, &n.tokens, &ms], patience).await?,
         Plane::Relay => db.rows_within(&RENEW_EVENTS, &[&n.seqs, &n.ats, &n.tokens, &ms], patience).await?,
-        Plane::Subscriptions => db.rows_within(&RENEW_SUBSCRIPTIONS, &[&n.ids, &n.tokens, &ms], patience).await?,
+        Plane::Subscriptions => {
+            db.rows_within(&RENEW_SUBSCRIPTIONS, &[&n.ids, &n.tokens, &ms], patience).await?
+        }
     };
     Ok(missing(plane, &rows))
 }
@@ -109,8 +111,10 @@ pub(crate) async fn complete(
         Plane::Subscriptions => {
             let positions: Vec<i64> = progress.iter().map(|p| p.handled.unwrap_or(0)).collect();
             let unparked: Vec<Option<i64>> = progress.iter().map(|p| p.at.filter(|_| p.unparked)).collect();
-            let committed: Vec<Option<i64>> = progress.iter().map(|p| p.committed.filter(|_| !p.unparked)).collect();
-            let params: [&(dyn ToSql + Sync); 6] = [&n.ids, &n.tokens, &n.claims, &positions, &unparked, &committed];
+            let committed: Vec<Option<i64>> =
+                progress.iter().map(|p| p.committed.filter(|_| !p.unparked)).collect();
+            let params: [&(dyn ToSql + Sync); 6] =
+                [&n.ids, &n.tokens, &n.claims, &positions, &unparked, &committed];
             db.rows(&CHECKPOINT, &params).await?
         }
     };
@@ -126,7 +130,8 @@ pub(crate) async fn fail(
     expired_only: bool,
 ) -> Result<Missing> {
     let n = Names::of(leases);
-    let (verdicts, delays): (Vec<&str>, Vec<i64>) = reports.iter().map(|report| sql_verdict(report.verdict)).unzip();
+    let (verdicts, delays): (Vec<&str>, Vec<i64>) =
+        reports.iter().map(|report| sql_verdict(report.verdict)).unzip();
     let classes: Vec<Option<&str>> = reports.iter().map(|report| report.class).collect();
     let codes: Vec<Option<&str>> = reports.iter().map(|report| report.code.as_deref()).collect();
     let summaries: Vec<Option<&str>> = reports.iter().map(|report| report.summary.as_deref()).collect();

@@ -346,7 +346,8 @@ impl Line {
         rounds.cause = loop {
             let poll = self.waker.poll(self.poll);
             // Asked only by an idle worker, once before each longer sleep.
-            let next_due = if rounds.lingering() { None } else { self.source.next_due().await.ok().flatten() };
+            let next_due =
+                if rounds.lingering() { None } else { self.source.next_due().await.ok().flatten() };
             let since_wake = rounds.woken.map(|at| at.elapsed());
             let sleep = pace::sleep(Look { since_wake, poll, next_due }).min(rounds.until_owed());
             tokio::select! {

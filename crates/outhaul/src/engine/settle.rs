@@ -356,7 +356,9 @@ impl Settler {
             }
             match ended.verdict {
                 Verdict::Complete => metrics.completed.increment(ended.held.len() as u64),
-                _ if lost && ended.report.in_transaction => metrics.completed.increment(ended.held.len() as u64),
+                _ if lost && ended.report.in_transaction => {
+                    metrics.completed.increment(ended.held.len() as u64)
+                }
                 verdict => metrics.settled(outcome(verdict), ended.report.code.as_deref()),
             }
         }

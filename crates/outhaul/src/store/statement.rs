@@ -129,8 +129,8 @@ impl Statement {
 }
 
 use Arg::{
-    BigInt, BigInts, Bool, Bools, Due, Dues, Int, Ints, Json, Millis, SmallInts, Text, TextUuid, TextUuids, Texts,
-    Times, Uuid, Uuids,
+    BigInt, BigInts, Bool, Bools, Due, Dues, Int, Ints, Json, Millis, SmallInts, Text, TextUuid, TextUuids,
+    Texts, Times, Uuid, Uuids,
 };
 
 /// (queue, job_type, payload, id, key, organization, priority, run_at, max_attempts, timeout, traceparent, notify)
@@ -352,7 +352,8 @@ mod tests {
             "sequence" => vec![INT],
             "subscribe" => vec![ID],
             "claim_subscription" => vec![
-                ID, ID, INT, INT, INT, TEXT, BIG, BOOL, BIG, BIG, TIME, ID, ID, TEXT, ID, TEXT, INT, TEXT, TIME, TEXT, TEXT,
+                ID, ID, INT, INT, INT, TEXT, BIG, BOOL, BIG, BIG, TIME, ID, ID, TEXT, ID, TEXT, INT, TEXT,
+                TIME, TEXT, TEXT,
             ],
             "claim_events" => {
                 vec![BIG, TIME, ID, INT, INT, INT, ID, ID, TEXT, ID, TEXT, INT, TEXT, TIME, TIME, TEXT, TEXT]

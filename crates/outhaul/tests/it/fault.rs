@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use outhaul::{Backoff, Context, Dsn, Failure, Job, NewJob, Outcome, Stop, Worker, WorkerBuilder, enqueue};
+use outhaul::{
+    Backoff, Context, Dsn, EventContext, Failure, Job, NewJob, Outcome, RecordedEvent, Relay, Start, Stop,
+    Subscription, Worker, WorkerBuilder, enqueue,
+};
 use outhaul_local::{Child, ChildOptions, TestServer};
 use serde::{Deserialize, Serialize};
 use tokio_postgres::{Client, Statement};
@@ -94,8 +97,43 @@ impl EffectLog {
     }
 
     pub(crate) async fn note(&self, cx: &Context, worker: &str, what: &str) {
-        let (job, claim_no, attempt) = (cx.id().0, cx.claim_no(), cx.attempt());
+        self.write(what, cx.id().0, cx.claim_no(), cx.attempt(), worker).await;
+    }
+
+    pub(crate) async fn note_event(
+        &self,
+        event: &RecordedEvent,
+        cx: &EventContext,
+        worker: &str,
+        what: &str,
+    ) {
+        self.write(what, event.id, cx.claim_no(), cx.attempt(), worker).await;
+    }
+
+    async fn write(&self, what: &str, job: Uuid, claim_no: i32, attempt: i32, worker: &str) {
         self.client.execute(&self.insert, &[&what, &job, &claim_no, &attempt, &worker]).await.unwrap();
+    }
+
+    /// A handler of events that says when it begins and ends, and takes the milliseconds of the payload.
+    pub(crate) fn listener(
+        &self,
+        worker: &str,
+    ) -> impl Fn(RecordedEvent, EventContext) -> Pin<Box<dyn Future<Output = Outcome> + Send>> + Clone + use<>
+    {
+        let (log, worker) = (self.clone(), worker.to_owned());
+        move |event, cx| {
+            let (log, worker) = (log.clone(), worker.clone());
+            Box::pin(async move {
+                log.note_event(&event, &cx, &worker, "begin").await;
+                let ms: u64 = event.read::<Takes>()?.ms;
+                tokio::select! {
+                    () = tokio::time::sleep(Duration::from_millis(ms)) => {}
+                    why = cx.cancelled() => log.note_event(&event, &cx, &worker, &format!("told {why:?}")).await,
+                }
+                log.note_event(&event, &cx, &worker, "end").await;
+                Ok(())
+            })
+        }
     }
 
     pub(crate) async fn count(&self, what: &str) -> i64 {
@@ -185,6 +223,14 @@ pub(crate) struct Post {
     pub(crate) listen_url: Option<String>,
     /// Whoever logs this panics.
     pub(crate) trap: Option<String>,
+    /// What it does beside jobs: `subscribe` or `relay`.
+    pub(crate) events: Option<String>,
+}
+
+/// The payload of an event for [`EffectLog::listener`].
+#[derive(Deserialize)]
+struct Takes {
+    ms: u64,
 }
 
 const POST: &str = "OUTHAUL_TEST_WORKER";
@@ -206,6 +252,7 @@ impl Post {
             backoff: 200,
             listen_url: None,
             trap: None,
+            events: None,
         }
     }
 
@@ -223,8 +270,18 @@ impl Post {
         let ms = Duration::from_millis;
         let dsn: Dsn = self.url.parse().unwrap();
         let listen_dsn = self.listen_url.as_ref().unwrap_or(&self.url).parse().unwrap();
-        Worker::builder(dsn).listen_dsn(listen_dsn).handle(log.actor(&self.name)).with(|o| {
+        let mut builder = Worker::builder(dsn).listen_dsn(listen_dsn).handle(log.actor(&self.name));
+        let handler = log.listener(&self.name);
+        builder = match self.events.as_deref() {
+            Some("subscribe") => {
+                builder.subscribe(Subscription::new("acts").start(Start::Beginning), handler)
+            }
+            Some("relay") => builder.relay(Relay::default().start(Start::Beginning), handler),
+            _ => builder,
+        };
+        builder.with(|o| {
             (o.lease, o.sweep, o.poll) = (ms(self.lease), ms(self.sweep), ms(self.poll));
+            o.subscription_lease = o.lease;
             (o.drain, o.grace) = (ms(self.drain), ms(self.grace));
             // A canary wakes too, and who polls rarely is meant to sleep.
             o.canary = ms(self.poll.max(15_000));

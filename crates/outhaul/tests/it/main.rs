@@ -32,6 +32,7 @@ mod parts;
 mod prepared;
 mod reading;
 mod reconnect;
+mod relay;
 mod roles;
 mod schema;
 mod settling;

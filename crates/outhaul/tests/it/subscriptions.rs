@@ -6,13 +6,15 @@ use std::time::Duration;
 use outhaul::{EventContext, Failure, Outcome, RecordedEvent, Start, Subscription, WorkerBuilder};
 use tokio_postgres::Client;
 
+use crate::fault::{EffectLog, Post};
 use crate::support::{Db, Running, until};
 
 /// Publishes events of one aggregate with the numbers of a range, each in a transaction of its own.
 async fn publish(client: &Client, event_type: &str, numbers: std::ops::Range<i64>) {
     for n in numbers {
         let payload = format!("{{\"n\": {n}}}");
-        let sql = "select outhaul.publish($1, 'order', '00000000-0000-0000-0000-000000000001', $2::text::jsonb)";
+        let sql =
+            "select outhaul.publish($1, 'order', '00000000-0000-0000-0000-000000000001', $2::text::jsonb)";
         client.query(sql, &[&event_type, &payload]).await.expect("publish");
     }
 }
@@ -44,7 +46,10 @@ impl Seen {
     }
 
     /// A handler that notes the number and answers by it.
-    fn handler<F>(&self, answer: F) -> impl Fn(RecordedEvent, EventContext) -> std::future::Ready<Outcome> + use<F>
+    fn handler<F>(
+        &self,
+        answer: F,
+    ) -> impl Fn(RecordedEvent, EventContext) -> std::future::Ready<Outcome> + use<F>
     where
         F: Fn(i64) -> Outcome + Send + Sync + 'static,
     {
@@ -79,7 +84,8 @@ async fn events_are_handled_once_each_in_the_order_of_their_positions() {
     let db = Db::new().await;
     publish(&db.client, "order.placed", 0..150).await;
     let seen = Seen::default();
-    let worker = Running::start(subscriber(&db).subscribe(all("s").batch(20), seen.handler(|_| Ok(())))).await;
+    let worker =
+        Running::start(subscriber(&db).subscribe(all("s").batch(20), seen.handler(|_| Ok(())))).await;
     publish(&db.client, "order.placed", 150..200).await;
     seen.until(200).await;
     until_at(&db, "s", 200).await;
@@ -136,9 +142,18 @@ async fn a_new_subscription_starts_where_it_says() {
     let db = Db::new().await;
     publish(&db.client, "order.placed", 0..3).await;
     db.client.batch_execute("select outhaul.sequence(100)").await.unwrap();
-    let third: jiff::Timestamp =
-        db.client.query_one("select at from outhaul.outbox_feed where position = 3", &[]).await.unwrap().get(0);
-    let starts = [("begin", Start::Beginning, 0), ("now", Start::Now, 3), ("p", Start::Position(1), 1), ("t", Start::Time(third), 2)];
+    let third: jiff::Timestamp = db
+        .client
+        .query_one("select at from outhaul.outbox_feed where position = 3", &[])
+        .await
+        .unwrap()
+        .get(0);
+    let starts = [
+        ("begin", Start::Beginning, 0),
+        ("now", Start::Now, 3),
+        ("p", Start::Position(1), 1),
+        ("t", Start::Time(third), 2),
+    ];
     for (name, start, stands) in starts {
         let subscription = Subscription::new(name).start(start);
         subscriber(&db).subscribe(subscription, Seen::default().handler(|_| Ok(()))).build().await.unwrap();
@@ -149,7 +164,8 @@ async fn a_new_subscription_starts_where_it_says() {
     subscriber(&db).subscribe(again, Seen::default().handler(|_| Ok(()))).build().await.unwrap();
     assert_eq!(position(&db, "now").await, 3);
     let beyond = Subscription::new("x").start(Start::Position(4));
-    let error = subscriber(&db).subscribe(beyond, Seen::default().handler(|_| Ok(()))).build().await.err().unwrap();
+    let error =
+        subscriber(&db).subscribe(beyond, Seen::default().handler(|_| Ok(()))).build().await.err().unwrap();
     assert!(error.is_invalid_input() && error.to_string().contains("beyond the head"), "{error}");
 }
 
@@ -160,10 +176,18 @@ async fn a_subscription_that_blocks_waits_at_the_event_says_why_and_goes_on_when
     let (seen, broken) = (Seen::default(), Arc::new(Mutex::new(true)));
     let fails = broken.clone();
     let handler = seen.handler(move |n| {
-        if n == 2 && *fails.lock().unwrap() { Err(Failure::permanent("no such order").code("gone")) } else { Ok(()) }
+        if n == 2 && *fails.lock().unwrap() {
+            Err(Failure::permanent("no such order").code("gone"))
+        } else {
+            Ok(())
+        }
     });
     let builder = subscriber(&db).with(|o| {
-        o.retry.backoff = outhaul::Backoff { base: Duration::from_millis(50), max: Duration::from_millis(200), ..o.retry.backoff };
+        o.retry.backoff = outhaul::Backoff {
+            base: Duration::from_millis(50),
+            max: Duration::from_millis(200),
+            ..o.retry.backoff
+        };
     });
     let worker = Running::start(builder.subscribe(all("s"), handler)).await;
     seen.until(6).await;
@@ -175,7 +199,10 @@ async fn a_subscription_that_blocks_waits_at_the_event_says_why_and_goes_on_when
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (2, 3), "before the event that fails");
     assert!(row.get::<_, i32>(2) >= 1);
     assert_eq!(row.get::<_, Option<i64>>(3), Some(3));
-    assert_eq!((row.get::<_, &str>(4), row.get::<_, &str>(5), row.get::<_, &str>(6)), ("gone", "no such order", "blocked"));
+    assert_eq!(
+        (row.get::<_, &str>(4), row.get::<_, &str>(5), row.get::<_, &str>(6)),
+        ("gone", "no such order", "blocked")
+    );
     *broken.lock().unwrap() = false;
     until_at(&db, "s", 5).await;
     worker.stop().await;
@@ -183,7 +210,11 @@ async fn a_subscription_that_blocks_waits_at_the_event_says_why_and_goes_on_when
     assert_eq!(all[..3], [0, 1, 2]);
     assert_eq!(all[all.len() - 3..], [2, 3, 4], "each of those before once, then on: {all:?}");
     assert!(all[3..all.len() - 2].iter().all(|n| *n == 2), "{all:?}");
-    assert_eq!(db.count("select count(*) from outhaul.subscriptions where stuck_class is not null or attempts > 0").await, 0);
+    assert_eq!(
+        db.count("select count(*) from outhaul.subscriptions where stuck_class is not null or attempts > 0")
+            .await,
+        0
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -192,21 +223,43 @@ async fn a_subscription_that_parks_sets_the_event_aside_after_its_attempts_and_t
     publish(&db.client, "order.placed", 0..5).await;
     let (seen, broken) = (Seen::default(), Arc::new(Mutex::new(true)));
     let fails = broken.clone();
-    let handler = seen.handler(move |n| {
-        if n == 2 && *fails.lock().unwrap() { Err(Failure::transient("away")) } else { Ok(()) }
-    });
+    let handler =
+        seen.handler(
+            move |n| {
+                if n == 2 && *fails.lock().unwrap() { Err(Failure::transient("away")) } else { Ok(()) }
+            },
+        );
     let builder = subscriber(&db).with(|o| {
-        o.retry.backoff = outhaul::Backoff { base: Duration::from_millis(20), max: Duration::from_millis(50), ..o.retry.backoff };
+        o.retry.backoff = outhaul::Backoff {
+            base: Duration::from_millis(20),
+            max: Duration::from_millis(50),
+            ..o.retry.backoff
+        };
     });
     let worker = Running::start(builder.subscribe(all("s").park_after(3), handler)).await;
     until_at(&db, "s", 5).await;
     assert_eq!(seen.all(), [0, 1, 2, 2, 2, 3, 4]);
-    let row = db.client.query_one("select position, attempts, how, error_class, error_summary from outhaul.show_parked('s')", &[]).await.unwrap();
+    let row = db
+        .client
+        .query_one(
+            "select position, attempts, how, error_class, error_summary from outhaul.show_parked('s')",
+            &[],
+        )
+        .await
+        .unwrap();
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i32>(1)), (3, 3));
-    assert_eq!((row.get::<_, &str>(2), row.get::<_, &str>(3), row.get::<_, &str>(4)), ("parked", "transient", "away"));
+    assert_eq!(
+        (row.get::<_, &str>(2), row.get::<_, &str>(3), row.get::<_, &str>(4)),
+        ("parked", "transient", "away")
+    );
 
     *broken.lock().unwrap() = false;
-    let unparked: String = db.client.query_one("select outhaul.operator_subscription_unpark('s', 3, 'it is back')", &[]).await.unwrap().get(0);
+    let unparked: String = db
+        .client
+        .query_one("select outhaul.operator_subscription_unpark('s', 3, 'it is back')", &[])
+        .await
+        .unwrap()
+        .get(0);
     assert_eq!(unparked, "unparked");
     seen.until(8).await;
     db.until("nothing is parked", "select count(*) = 0 from outhaul.subscription_parked").await;
@@ -223,7 +276,11 @@ async fn an_operator_pauses_resumes_skips_rewinds_and_drops() {
     let handler = seen.handler(|n| if n == 1 { Err(Failure::permanent("never")) } else { Ok(()) });
     let worker = Running::start(subscriber(&db).subscribe(all("s"), handler)).await;
     seen.until(2).await;
-    db.until("it is blocked", "select coalesce(bool_and(stuck_class is not null), false) from outhaul.subscriptions").await;
+    db.until(
+        "it is blocked",
+        "select coalesce(bool_and(stuck_class is not null), false) from outhaul.subscriptions",
+    )
+    .await;
     let call = async |sql: &str| db.client.query_one(sql, &[]).await;
     let refused = call("select outhaul.operator_subscription_skip('s', 4, 'x')").await.unwrap_err();
     assert_eq!(refused.code().unwrap().code(), "OH002", "another event than the one seen");
@@ -233,7 +290,12 @@ async fn an_operator_pauses_resumes_skips_rewinds_and_drops() {
     until_at(&db, "s", 4).await;
     assert_eq!(seen.all(), [0, 1, 2, 3]);
 
-    assert!(call("select outhaul.operator_subscription_pause('s', true, 'inventory')").await.unwrap().get::<_, bool>(0));
+    assert!(
+        call("select outhaul.operator_subscription_pause('s', true, 'inventory')")
+            .await
+            .unwrap()
+            .get::<_, bool>(0)
+    );
     publish(&db.client, "order.placed", 4..6).await;
     db.until_looked().await;
     assert_eq!(position(&db, "s").await, 4);
@@ -285,13 +347,23 @@ async fn the_effect_and_the_checkpoint_commit_together_or_not_at_all() {
         }
     };
     let builder = subscriber(&db).with(|o| {
-        o.retry.backoff = outhaul::Backoff { base: Duration::from_millis(10), max: Duration::from_millis(50), ..o.retry.backoff };
+        o.retry.backoff = outhaul::Backoff {
+            base: Duration::from_millis(10),
+            max: Duration::from_millis(50),
+            ..o.retry.backoff
+        };
     });
     let worker = Running::start(builder.subscribe(all("s").batch(5), handler)).await;
     until_at(&db, "s", 20).await;
     worker.stop().await;
-    let effects: Vec<i64> =
-        db.client.query("select n from effects order by ctid", &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+    let effects: Vec<i64> = db
+        .client
+        .query("select n from effects order by ctid", &[])
+        .await
+        .unwrap()
+        .iter()
+        .map(|row| row.get(0))
+        .collect();
     assert_eq!(effects, (0..20).collect::<Vec<_>>(), "each once, in order");
     assert!(tries.all().len() > 20);
 }
@@ -320,4 +392,99 @@ async fn a_batch_ends_after_the_event_at_hand_when_its_worker_stops() {
     assert_eq!(position(&db, "s").await, 3, "what was handled is not handled again");
     let free = "select count(*) from outhaul.subscriptions where lease_until = '-infinity'";
     assert_eq!(db.count(free).await, 1);
+}
+
+/// Publishes one event that takes so long.
+async fn publish_lasting(client: &Client, ms: u64) {
+    let payload = format!("{{\"ms\": {ms}}}");
+    let sql = "select outhaul.publish('order.placed', 'order', gen_random_uuid(), $1::text::jsonb)";
+    client.query(sql, &[&payload]).await.expect("publish");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_worker_repeats_the_event_it_was_at_and_none_before() {
+    let db = Db::new().await;
+    let log = EffectLog::new().await;
+    for ms in [0, 0, 60_000] {
+        publish_lasting(&db.client, ms).await;
+    }
+    let post = Post { events: Some("subscribe".into()), ..Post::new("victim", &db.url(), &log) };
+    let mut victim = post.start().await;
+    log.until("begin", 3).await;
+    victim.kill().await.unwrap();
+    // The third is the first of its batch from now on, and shorter.
+    let shorter = "update outhaul.outbox_events set payload = '{\"ms\": 0}' where payload <> '{\"ms\": 0}'";
+    db.client.execute(shorter, &[]).await.unwrap();
+    let _other = Post { name: "other".into(), ..post }.start().await;
+    until_at(&db, "acts", 3).await;
+    let begins = log.all("begin").await;
+    // Nothing of the batch had been checkpointed: at least once.
+    assert_eq!(begins.len(), 6, "{begins:?}");
+    assert!(begins[3..].iter().all(|begin| begin.worker == "other"));
+    let order: Vec<_> = begins[..3].iter().map(|begin| begin.job).collect();
+    assert_eq!(begins[3..].iter().map(|begin| begin.job).collect::<Vec<_>>(), order);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_zombie_advances_nothing_and_is_told() {
+    let db = Db::new().await;
+    let log = EffectLog::new().await;
+    publish_lasting(&db.client, 3_000).await;
+    let post = Post { events: Some("subscribe".into()), ..Post::new("zombie", &db.url(), &log) };
+    let mut zombie = post.start().await;
+    log.until("begin", 1).await;
+    zombie.stop().await.unwrap();
+    let _other = Post { name: "other".into(), ..post }.start().await;
+    log.until("begin", 2).await;
+    let claim = "select claim_no::bigint from outhaul.subscriptions";
+    let (position_before, claim_before) = (position(&db, "acts").await, db.count(claim).await);
+    assert_eq!((position_before, claim_before), (0, 2));
+    zombie.cont().unwrap();
+    log.until("told LeaseLost", 1).await;
+    until_at(&db, "acts", 1).await;
+    // Its late report was refused: the other's lease was the last.
+    assert_eq!(db.count(claim).await, 2);
+    assert_eq!(log.all("begin").await.len(), 2);
+    zombie.kill().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_kills_its_worker_is_set_aside_where_that_is_asked_for() {
+    let db = Db::new().await;
+    for n in 0..3 {
+        publish(&db.client, "order.placed", n..n + 1).await;
+    }
+    db.client
+        .query("select outhaul.subscribe('s', 'beginning', policy => 'park', max_attempts => 2)", &[])
+        .await
+        .unwrap();
+    db.client.query("select outhaul.sequence(100)", &[]).await.unwrap();
+    // Two workers die with the cursor: the whole batch first, then its first event alone.
+    for (claimed, attempts) in [(3, 1), (1, 2)] {
+        let sql = "select attempts from outhaul.claim_subscription('s', 10, gen_random_uuid(), '30 s')";
+        let rows = db.client.query(sql, &[]).await.unwrap();
+        assert_eq!((rows.len(), rows[0].get::<_, i32>(0)), (claimed, attempts));
+        db.client
+            .execute("update outhaul.subscriptions set lease_until = clock_timestamp() - interval '1 s'", &[])
+            .await
+            .unwrap();
+        let seen = Seen::default();
+        let sweeper = subscriber(&db).subscribe(all("other"), seen.handler(|_| Ok(())));
+        let sweeper = Running::start(sweeper).await;
+        db.until(
+            "the lease is settled",
+            "select lease_until = '-infinity' from outhaul.subscriptions where name = 's'",
+        )
+        .await;
+        sweeper.stop().await;
+        db.client.execute("update outhaul.subscriptions set due_at = '-infinity'", &[]).await.unwrap();
+    }
+    assert_eq!(position(&db, "s").await, 1);
+    let parked = db
+        .client
+        .query_one("select position, attempts, error_class, error_code from outhaul.show_parked('s')", &[])
+        .await
+        .unwrap();
+    assert_eq!((parked.get::<_, i64>(0), parked.get::<_, i32>(1)), (1, 2));
+    assert_eq!((parked.get::<_, &str>(2), parked.get::<_, &str>(3)), ("crash", "lease_expired"));
 }

@@ -79,14 +79,14 @@ impl Db {
         .await;
     }
 
-    /// Wakes the workers, and waits until a look for jobs that began after this call is over.
+    /// Wakes the workers, and waits until a look for work that began after this call is over.
     pub(crate) async fn until_looked(&self) {
         let now = self.client.query_one("select clock_timestamp()", &[]).await.unwrap();
         let now: jiff::Timestamp = now.get(0);
         self.client.batch_execute("notify outhaul").await.unwrap();
         let sql = "select count(*) > 0 from pg_stat_activity where datname = current_database() and state = 'idle' \
-            and query like '/* outhaul:claim */%' and query_start > $1";
-        until("a worker looks for jobs", || async {
+            and query ~ '^/\\* outhaul:(claim|subscription_due) ' and query_start > $1";
+        until("a worker looks for work", || async {
             self.client.query_one(sql, &[&now]).await.unwrap().get(0)
         })
         .await;

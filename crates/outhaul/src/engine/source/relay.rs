@@ -66,4 +66,3 @@ impl Relay {
         self.common.held(claimed, &self.registered, sent)
     }
 }
-
