@@ -8,7 +8,7 @@ set search_path from current
 as $$ /* outhaul:operator_subscription_skip */
 declare
   s constant subscriptions := known_subscription(operator_subscription_skip.name);
-  next bigint;
+  following bigint;
   n bigint;
   woke boolean;
 begin
@@ -16,19 +16,19 @@ begin
     raise exception using errcode = 'OH001', column = 'reason',
       message = 'skipping an event needs a reason', hint = 'Say why nobody needs this event; it is kept on the record.';
   end if;
-  select e.position into next from next_event(s.position, s.event_types, s.aggregate_types) e;
-  if next is distinct from operator_subscription_skip."position" then
+  select e.position into following from next_event(s.position, s.event_types, s.aggregate_types) e;
+  if following is distinct from operator_subscription_skip."position" then
     raise exception using errcode = 'OH002', column = 'position',
-      message = format('the next event of %s is at position %s, not %s', s.name, coalesce(next::text, 'none'), operator_subscription_skip."position"),
+      message = format('the next event of %s is at position %s, not %s', s.name, coalesce(following::text, 'none'), operator_subscription_skip."position"),
       hint = 'Look at the subscription again, and name the event that is next.';
   end if;
-  perform park(s.name, next, s.attempts, 'skipped', s.stuck_class, s.stuck_code, coalesce(operator_subscription_skip.reason, s.stuck_summary));
+  perform park(s.name, following, s.attempts, 'skipped', s.stuck_class, s.stuck_code, coalesce(operator_subscription_skip.reason, s.stuck_summary));
   update subscriptions x
-     set position = next, attempts = 0, blocked_position = null, lease_until = '-infinity',
+     set position = following, attempts = 0, blocked_position = null, lease_until = '-infinity',
          lease_token = '00000000-0000-0000-0000-000000000000', locked_by = '00000000-0000-0000-0000-000000000000',
          due_at = '-infinity', stuck_class = null, stuck_code = null, stuck_summary = null, moved_at = clock_timestamp()
    where x.name = s.name;
-  n := audit_append('subs.skip', s.name, jsonb_build_object('position', next), operator_subscription_skip.reason);
+  n := audit_append('subs.skip', s.name, jsonb_build_object('position', following), operator_subscription_skip.reason);
   woke := wake(clock_timestamp());
-  return next;
+  return following;
 end $$;

@@ -408,9 +408,9 @@ async fn a_producer_publishes_as_the_plain_sql_of_its_application_does_and_sees_
             refused(&client, &of(&format!(", {column}"), ", default")).await;
         }
     }
-    let partitions = "select i.inhrelid::regclass::text from pg_inherits i where i.inhparent = 'outhaul.outbox_events'::regclass";
+    let partitions = "select 'outhaul.' || c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = 'outhaul.outbox_events'::regclass";
     let partitions = strings(&db.client, partitions).await;
-    assert!(partitions.len() > 2, "{partitions:?}");
+    assert!(partitions.len() >= 2, "{partitions:?}");
     for partition in partitions {
         refused(&client, &of("", "").replace("outhaul.outbox_events", &partition)).await;
     }
@@ -605,7 +605,7 @@ async fn shadow_objects_are_never_used_by_any_function() {
             "outhaul.schema_state()".into(),
             format!("outhaul.publish('a.b', 'a', {id}, '1', {id}, idempotency_key => 'k')"),
             format!("outhaul.publish('a.b', 'a', {id}, '1', idempotency_key => 'k')"),
-            format!("outhaul.publish_many('{{a.b,a.b}}', '{{a,a}}', array[{id}, {id}], '{{1,2}}', array[gen_random_uuid(), gen_random_uuid()], idempotency_keys => '{{l,null}}')"),
+            format!("outhaul.publish_many('{{a.b,a.b}}', '{{a,a}}', array[{id}, {id}], '{{1,2}}', array['01a22d96-f667-741b-9170-ea2010b260f4', '01a22d96-f667-741b-9170-ea2010b260f5']::uuid[], idempotency_keys => '{{l,null}}')"),
         ]),
         ("worker", vec![
             "outhaul.floors('q')".into(), "outhaul.next_due('q')".into(), "outhaul.canary('c')".into(),
