@@ -15,6 +15,11 @@ CREATE TYPE outhaul.job_status AS ENUM (
     'retrying'
 );
 
+CREATE TYPE outhaul.subscription_policy AS ENUM (
+    'block',
+    'park'
+);
+
 CREATE FUNCTION outhaul.audit_append(action text, object text, details jsonb, reason text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
@@ -42,6 +47,25 @@ CREATE FUNCTION outhaul.cancel(id uuid, reason text DEFAULT NULL::text) RETURNS 
     SET enable_mergejoin TO 'off'
     AS '...';
 
+CREATE FUNCTION outhaul.checkpoint(ids uuid[], lease_tokens uuid[], claim_nos integer[], positions bigint[], unparked bigint[]) RETURNS TABLE(id uuid, state text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    SET lock_timeout TO '100ms'
+    AS '...';
+
+CREATE FUNCTION outhaul.checkpoint_in(id uuid, lease_token uuid, claim_no integer, "position" bigint, unparked boolean DEFAULT false) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
 CREATE FUNCTION outhaul.claim(queue text, n integer, worker uuid, lease interval, priorities smallint[] DEFAULT NULL::smallint[], shares integer[] DEFAULT NULL::integer[], run_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], behind_ms bigint[] DEFAULT NULL::bigint[], each integer DEFAULT NULL::integer, discover boolean DEFAULT false, skip_types text[] DEFAULT '{}'::text[]) RETURNS TABLE(id uuid, lease_token uuid, job_type text, payload text, attempts integer, claim_no integer, max_attempts integer, priority smallint, share integer, run_at timestamp with time zone, created_at timestamp with time zone, organization_id uuid, timeout_ms bigint, traceparent text, history text, locked_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
@@ -54,6 +78,28 @@ CREATE FUNCTION outhaul.claim(queue text, n integer, worker uuid, lease interval
     SET jit TO 'off'
     AS '...';
 
+CREATE FUNCTION outhaul.claim_events(n integer, worker uuid, lease interval, skip_types text[] DEFAULT '{}'::text[]) RETURNS TABLE(seq bigint, at timestamp with time zone, lease_token uuid, claim_no integer, attempts integer, id uuid, organization_id uuid, aggregate_type text, aggregate_id uuid, event_type text, schema_version integer, payload text, occurred_at timestamp with time zone, available_at timestamp with time zone, partition_key text, traceparent text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.claim_subscription(name text, n integer, worker uuid, lease interval) RETURNS TABLE(subscription_id uuid, lease_token uuid, claim_no integer, attempts integer, policy text, through bigint, unparked boolean, "position" bigint, seq bigint, at timestamp with time zone, id uuid, organization_id uuid, aggregate_type text, aggregate_id uuid, event_type text, schema_version integer, payload text, occurred_at timestamp with time zone, partition_key text, traceparent text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
 CREATE FUNCTION outhaul.complete(ids uuid[], lease_tokens uuid[], claim_nos integer[], history text DEFAULT 'row'::text) RETURNS TABLE(id uuid, state text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
@@ -63,6 +109,16 @@ CREATE FUNCTION outhaul.complete(ids uuid[], lease_tokens uuid[], claim_nos inte
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
     SET enable_material TO 'off'
+    SET jit TO 'off'
+    SET lock_timeout TO '100ms'
+    AS '...';
+
+CREATE FUNCTION outhaul.complete_events(seqs bigint[], ats timestamp with time zone[], lease_tokens uuid[], claim_nos integer[]) RETURNS TABLE(seq bigint, state text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     SET jit TO 'off'
     SET lock_timeout TO '100ms'
     AS '...';
@@ -85,6 +141,10 @@ CREATE FUNCTION outhaul.enqueue_many(queue text, job_type text, payloads text[],
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
 
+CREATE FUNCTION outhaul.event_valid(event_type text, aggregate_type text, aggregate_id uuid, bytes integer, schema_version integer, occurred_at timestamp with time zone, available_at timestamp with time zone, partition_key text, idempotency_key text, traceparent text, organization_id uuid) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE
+    AS '...';
+
 CREATE FUNCTION outhaul.expired(queue text, n integer, priorities smallint[] DEFAULT NULL::smallint[], shares integer[] DEFAULT NULL::integer[], run_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], behind_ms bigint[] DEFAULT NULL::bigint[]) RETURNS TABLE(id uuid, lease_token uuid, claim_no integer, attempts integer, max_attempts integer, job_type text, locked_by uuid, overdue_ms bigint)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
@@ -95,6 +155,18 @@ CREATE FUNCTION outhaul.expired(queue text, n integer, priorities smallint[] DEF
     SET enable_bitmapscan TO 'off'
     SET enable_material TO 'off'
     SET jit TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.expired_events(n integer) RETURNS TABLE(seq bigint, at timestamp with time zone, lease_token uuid, claim_no integer, attempts integer, event_type text, claimed_by text, overdue_ms bigint)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.expired_subscriptions(n integer) RETURNS TABLE(id uuid, lease_token uuid, claim_no integer, attempts integer, policy text, name text, locked_by uuid, overdue_ms bigint)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
 
 CREATE FUNCTION outhaul.fail(ids uuid[], lease_tokens uuid[], claim_nos integer[], verdicts text[], delays_ms bigint[], classes text[], codes text[], summaries text[], expired_only boolean DEFAULT false) RETURNS TABLE(id uuid, state text)
@@ -109,9 +181,31 @@ CREATE FUNCTION outhaul.fail(ids uuid[], lease_tokens uuid[], claim_nos integer[
     SET jit TO 'off'
     AS '...';
 
+CREATE FUNCTION outhaul.fail_events(seqs bigint[], ats timestamp with time zone[], lease_tokens uuid[], claim_nos integer[], verdicts text[], delays_ms bigint[], classes text[], codes text[], summaries text[], expired_only boolean DEFAULT false) RETURNS TABLE(seq bigint, state text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
 CREATE FUNCTION outhaul.floors(queue text) RETURNS TABLE(priorities smallint[], shares integer[], run_ats timestamp with time zone[])
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.history_truncated("position" bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    AS '...';
+
+CREATE FUNCTION outhaul.hold(ids uuid[], lease_tokens uuid[], claim_nos integer[], verdicts text[], delays_ms bigint[], classes text[], codes text[], summaries text[], handled bigint[], failed bigint[], unparked boolean[], expired_only boolean DEFAULT false) RETURNS TABLE(id uuid, state text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
     AS '...';
 
 CREATE FUNCTION outhaul.job_insert() RETURNS trigger
@@ -120,6 +214,50 @@ CREATE FUNCTION outhaul.job_insert() RETURNS trigger
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.uuid7() RETURNS uuid
+    LANGUAGE sql PARALLEL SAFE
+    AS '...';
+
+CREATE TABLE outhaul.subscriptions (
+    "position" bigint NOT NULL,
+    lease_until timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    locked_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    due_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    moved_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    caught_up_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    lease_token uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid NOT NULL,
+    locked_by uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid NOT NULL,
+    claim_no integer DEFAULT 0 NOT NULL,
+    epoch integer DEFAULT 0 NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    blocked_position bigint,
+    id uuid DEFAULT outhaul.uuid7() NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
+    history_id uuid NOT NULL,
+    event_types text[],
+    aggregate_types text[],
+    policy outhaul.subscription_policy DEFAULT 'block'::outhaul.subscription_policy NOT NULL,
+    gone_after interval DEFAULT '1 day'::interval NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    paused_at timestamp with time zone,
+    paused_reason text,
+    stuck_class text,
+    stuck_code text,
+    stuck_summary text
+)
+WITH (fillfactor='30', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='500', autovacuum_vacuum_cost_delay='0');
+
+COMMENT ON COLUMN outhaul.subscriptions."position" IS 'Everything up to here has been handled, parked or skipped.';
+
+COMMENT ON COLUMN outhaul.subscriptions.epoch IS 'Raised by every rewind: only within an epoch does the position never move back.';
+
+COMMENT ON COLUMN outhaul.subscriptions.attempts IS 'Failures in a row at blocked_position.';
+
+CREATE FUNCTION outhaul.known_subscription(name text) RETURNS outhaul.subscriptions
+    LANGUAGE plpgsql
     AS '...';
 
 CREATE FUNCTION outhaul.lanes(queue text) RETURNS TABLE(priority smallint, share integer)
@@ -146,6 +284,14 @@ CREATE FUNCTION outhaul.next_due(queue text) RETURNS bigint
     SET jit TO 'off'
     AS '...';
 
+CREATE FUNCTION outhaul.next_event(after bigint, event_types text[], aggregate_types text[]) RETURNS TABLE("position" bigint, seq bigint, at timestamp with time zone)
+    LANGUAGE sql STABLE
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS '...';
+
 CREATE FUNCTION outhaul.operator_cancel(id uuid, reason text DEFAULT NULL::text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
@@ -161,12 +307,63 @@ CREATE FUNCTION outhaul.operator_pause(queue text, paused boolean, reason text D
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
 
+CREATE FUNCTION outhaul.operator_relay_retry(id uuid, reason text DEFAULT NULL::text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
 CREATE FUNCTION outhaul.operator_retry(id uuid, reason text DEFAULT NULL::text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.operator_rotate_history(reason text DEFAULT NULL::text) RETURNS uuid
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.operator_subscription_drop(name text, reason text DEFAULT NULL::text) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.operator_subscription_pause(name text, paused boolean, reason text DEFAULT NULL::text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.operator_subscription_rewind(name text, start text, reason text DEFAULT NULL::text) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.operator_subscription_skip(name text, "position" bigint, reason text) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.operator_subscription_unpark(name text, "position" bigint, reason text DEFAULT NULL::text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.outbox_edge(keep interval) RETURNS timestamp with time zone
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.outbox_insert() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.park(subscription text, "position" bigint, attempts integer, how text, class text, code text, summary text) RETURNS void
+    LANGUAGE sql
     AS '...';
 
 CREATE FUNCTION outhaul.partitions() RETURNS TABLE(parent text, name text, low timestamp with time zone, high timestamp with time zone, detach_pending boolean, step_seconds bigint, ahead integer, keep_seconds bigint, now timestamp with time zone, orphan boolean)
@@ -176,7 +373,45 @@ CREATE FUNCTION outhaul.partitions() RETURNS TABLE(parent text, name text, low t
     SET "DateStyle" TO 'ISO'
     AS '...';
 
+CREATE FUNCTION outhaul.publish(event_type text, aggregate_type text, aggregate_id uuid, payload jsonb DEFAULT '{}'::jsonb, id uuid DEFAULT NULL::uuid, schema_version integer DEFAULT 1, occurred_at timestamp with time zone DEFAULT NULL::timestamp with time zone, available_at timestamp with time zone DEFAULT NULL::timestamp with time zone, partition_key text DEFAULT NULL::text, organization_id uuid DEFAULT NULL::uuid, traceparent text DEFAULT NULL::text, idempotency_key text DEFAULT NULL::text, notify boolean DEFAULT true) RETURNS uuid
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
 CREATE FUNCTION outhaul.publish_floors(queue text, priorities smallint[], shares integer[], run_ats timestamp with time zone[], behind_ms bigint[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.publish_many(event_types text[], aggregate_types text[], aggregate_ids uuid[], payloads text[], ids uuid[], schema_versions integer[] DEFAULT NULL::integer[], occurred_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], available_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], partition_keys text[] DEFAULT NULL::text[], organization_ids uuid[] DEFAULT NULL::uuid[], traceparents text[] DEFAULT NULL::text[], idempotency_keys text[] DEFAULT NULL::text[], notify boolean DEFAULT true) RETURNS uuid[]
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.ranges() RETURNS TABLE(parent text, name text, by_time boolean, low bigint, high bigint, detach_pending boolean, step bigint, ahead integer, now bigint, edge bigint, orphan boolean)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET "TimeZone" TO 'UTC'
+    SET "DateStyle" TO 'ISO'
+    AS '...';
+
+CREATE FUNCTION outhaul.read(after bigint, n integer, event_types text[] DEFAULT NULL::text[], aggregate_types text[] DEFAULT NULL::text[]) RETURNS TABLE("position" bigint, seq bigint, at timestamp with time zone, id uuid, organization_id uuid, aggregate_type text, aggregate_id uuid, event_type text, schema_version integer, payload text, occurred_at timestamp with time zone, partition_key text, traceparent text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.reconcile_outbox(n integer DEFAULT 100) RETURNS TABLE(finding text, seq bigint, "position" bigint, subscription text, details text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.register_relay(start text DEFAULT 'now'::text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
@@ -201,9 +436,38 @@ CREATE FUNCTION outhaul.renew(ids uuid[], lease_tokens uuid[], lease interval) R
     SET jit TO 'off'
     AS '...';
 
+CREATE FUNCTION outhaul.renew_events(seqs bigint[], ats timestamp with time zone[], lease_tokens uuid[], lease interval) RETURNS TABLE(seq bigint, state text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.renew_subscriptions(ids uuid[], lease_tokens uuid[], lease interval) RETURNS TABLE(id uuid, state text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
 CREATE FUNCTION outhaul.schema_state() RETURNS TABLE(version integer, serves_from integer)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.sequence(n integer) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
     AS '...';
 
 CREATE FUNCTION outhaul.setting_seconds(name text) RETURNS double precision
@@ -224,6 +488,25 @@ CREATE FUNCTION outhaul.show_audit(before bigint DEFAULT NULL::bigint, n integer
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.show_event(id uuid) RETURNS TABLE(seq bigint, id uuid, event_type text, aggregate_type text, aggregate_id uuid, schema_version integer, occurred_at timestamp with time zone, at timestamp with time zone, "position" bigint, relay text, organization_id uuid, partition_key text, traceparent text, available_at timestamp with time zone, attempts integer, processed_at timestamp with time zone, last_error text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.show_event_payload(id uuid) RETURNS text
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.show_events(before bigint DEFAULT NULL::bigint, n integer DEFAULT 100, event_type text DEFAULT NULL::text, aggregate_type text DEFAULT NULL::text, aggregate_id uuid DEFAULT NULL::uuid, only_parked boolean DEFAULT false) RETURNS TABLE(seq bigint, id uuid, event_type text, aggregate_type text, aggregate_id uuid, schema_version integer, occurred_at timestamp with time zone, at timestamp with time zone, "position" bigint, relay text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
 
 CREATE FUNCTION outhaul.show_job(id uuid) RETURNS TABLE(id uuid, organization_id uuid, queue text, job_type text, status text, priority integer, run_at timestamp with time zone, attempts integer, max_attempts integer, locked_at timestamp with time zone, locked_by text, last_error_code text, last_error_summary text, ended_at timestamp with time zone, created_at timestamp with time zone, claim_no integer, lease_until timestamp with time zone, idempotency_key text, traceparent text, timeout_ms bigint)
@@ -247,6 +530,18 @@ CREATE FUNCTION outhaul.show_notifications() RETURNS double precision
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
 
+CREATE FUNCTION outhaul.show_outbox(cap integer DEFAULT 10000) RETURNS TABLE(head bigint, history_id uuid, unsequenced bigint, oldest_unsequenced_ms bigint, relay_since timestamp with time zone, relay_pending bigint, relay_leased bigint, relay_parked bigint, relay_oldest_ms bigint, capped boolean)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.show_parked(name text, before bigint DEFAULT NULL::bigint, n integer DEFAULT 100) RETURNS TABLE("position" bigint, event_id uuid, event_type text, aggregate_type text, aggregate_id uuid, parked_at timestamp with time zone, how text, attempts integer, error_class text, error_code text, error_summary text, unparked_at timestamp with time zone)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
 CREATE FUNCTION outhaul.show_payload(id uuid) RETURNS text
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
@@ -267,6 +562,11 @@ CREATE FUNCTION outhaul.show_queues(cap integer DEFAULT 10000) RETURNS TABLE(que
     SET jit TO 'off'
     AS '...';
 
+CREATE FUNCTION outhaul.show_subscriptions(subscription text DEFAULT NULL::text) RETURNS TABLE(name text, id uuid, "position" bigint, head bigint, behind bigint, oldest_ms bigint, policy text, event_types text[], aggregate_types text[], epoch integer, attempts integer, blocked_position bigint, due_at timestamp with time zone, leased_by uuid, lease_until timestamp with time zone, moved_at timestamp with time zone, caught_up_at timestamp with time zone, seen_at timestamp with time zone, paused_reason text, stuck_class text, stuck_code text, stuck_summary text, parked bigint, holds text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
 CREATE FUNCTION outhaul.show_upkeep() RETURNS TABLE(task text, last_run_at timestamp with time zone, duration_ms bigint, findings text, error text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
@@ -280,6 +580,25 @@ CREATE FUNCTION outhaul.show_workers() RETURNS TABLE(id uuid, host text, pid int
 CREATE FUNCTION outhaul.snooze(id uuid, lease_token uuid, claim_no integer, delay interval) RETURNS text
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.start_position(start text) RETURNS bigint
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.subscribe(name text, start text DEFAULT 'now'::text, event_types text[] DEFAULT NULL::text[], aggregate_types text[] DEFAULT NULL::text[], policy text DEFAULT 'block'::text, gone_after interval DEFAULT '1 day'::interval) RETURNS uuid
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.take_event_key(new_id uuid, organization_id uuid, event_type text, idempotency_key text, body text) RETURNS uuid
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
     AS '...';
 
 CREATE FUNCTION outhaul.take_key(new_id uuid, organization_id uuid, job_type text, idempotency_key text, body text) RETURNS uuid
@@ -303,10 +622,6 @@ CREATE FUNCTION outhaul.upkeep_due(task text, every interval) RETURNS boolean
 CREATE FUNCTION outhaul.upkeep_report(task text, duration_ms bigint, findings jsonb, error text) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
-    AS '...';
-
-CREATE FUNCTION outhaul.uuid7() RETURNS uuid
-    LANGUAGE sql PARALLEL SAFE
     AS '...';
 
 CREATE FUNCTION outhaul.valid(queue text, job_type text, bytes integer, idempotency_key text, priority integer, max_attempts integer, run_at timestamp with time zone, timeout interval, traceparent text, organization_id uuid) RETURNS boolean
@@ -521,6 +836,77 @@ COMMENT ON COLUMN outhaul.job_keys.scope IS 'The organization, or the nil UUID f
 
 COMMENT ON COLUMN outhaul.job_keys.digest IS 'hashtextextended of the payload text: another payload under the same key is refused.';
 
+CREATE TABLE outhaul.outbox_events (
+    at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    seq bigint NOT NULL,
+    id uuid DEFAULT outhaul.uuid7() NOT NULL,
+    organization_id uuid,
+    aggregate_type text NOT NULL COLLATE pg_catalog."C",
+    aggregate_id uuid NOT NULL,
+    event_type text NOT NULL COLLATE pg_catalog."C",
+    schema_version integer DEFAULT 1 NOT NULL,
+    payload jsonb DEFAULT '{}'::jsonb NOT NULL,
+    occurred_at timestamp with time zone DEFAULT now() NOT NULL,
+    available_at timestamp with time zone DEFAULT now() NOT NULL,
+    partition_key text COLLATE pg_catalog."C",
+    traceparent text COLLATE pg_catalog."C",
+    claimed_at timestamp with time zone,
+    claimed_by text,
+    lease_until timestamp with time zone,
+    lease_token uuid,
+    attempts integer DEFAULT 0 NOT NULL,
+    claim_no integer DEFAULT 0 NOT NULL,
+    processed_at timestamp with time zone,
+    parked_at timestamp with time zone,
+    last_error text
+)
+PARTITION BY RANGE (at);
+
+COMMENT ON TABLE outhaul.outbox_events IS 'Facts that have happened, not commands. Insert after the aggregate''s row is locked.';
+
+COMMENT ON COLUMN outhaul.outbox_events.available_at IS 'When the relay may take it; ordered subscriptions ignore it.';
+
+COMMENT ON COLUMN outhaul.outbox_events.claimed_at IS 'When the relay took or last renewed it.';
+
+COMMENT ON COLUMN outhaul.outbox_events.parked_at IS 'The relay has given it up; available_at is then infinity, so that no claim finds it.';
+
+ALTER TABLE outhaul.outbox_events ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME outhaul.outbox_events_seq_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE outhaul.outbox_feed (
+    "position" bigint NOT NULL,
+    seq bigint NOT NULL,
+    at timestamp with time zone NOT NULL
+)
+PARTITION BY RANGE ("position");
+
+CREATE TABLE outhaul.outbox_feed_head (
+    one boolean DEFAULT true NOT NULL,
+    last_position bigint DEFAULT 0 NOT NULL,
+    history_id uuid DEFAULT gen_random_uuid() NOT NULL,
+    floor bigint DEFAULT 0 NOT NULL,
+    next_floor bigint DEFAULT 0 NOT NULL,
+    next_floor_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    looked_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    look_cost interval DEFAULT '00:00:00'::interval NOT NULL,
+    CONSTRAINT outbox_feed_head_one_check CHECK (one)
+)
+WITH (fillfactor='20');
+
+COMMENT ON COLUMN outhaul.outbox_feed_head.history_id IS 'Names this history of positions; rotate_history makes a new one after a restore elsewhere.';
+
+CREATE TABLE outhaul.outbox_unsequenced (
+    seq bigint NOT NULL,
+    at timestamp with time zone NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='500', autovacuum_vacuum_cost_delay='0');
+
 CREATE TABLE outhaul.queue_floors (
     queue text NOT NULL COLLATE pg_catalog."C",
     priorities smallint[] DEFAULT '{}'::smallint[] NOT NULL,
@@ -545,10 +931,20 @@ COMMENT ON COLUMN outhaul.queues.history IS 'What stays of a completed job: noth
 
 CREATE TABLE outhaul.ranged_tables (
     name text NOT NULL COLLATE pg_catalog."C",
-    step interval NOT NULL,
+    step interval,
     ahead integer NOT NULL,
-    keep interval NOT NULL,
-    CONSTRAINT ranged_tables_ahead_check CHECK (((ahead >= 2) AND (ahead <= 400)))
+    keep interval,
+    positions bigint,
+    CONSTRAINT ranged_tables_ahead_check CHECK (((ahead >= 2) AND (ahead <= 400))),
+    CONSTRAINT ranged_tables_positions_check CHECK ((positions > 0)),
+    CONSTRAINT ranged_tables_step CHECK (((step IS NULL) <> (positions IS NULL)))
+);
+
+CREATE TABLE outhaul.relay (
+    one boolean DEFAULT true NOT NULL,
+    starts_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT relay_one_check CHECK (one)
 );
 
 CREATE TABLE outhaul.schema_functions (
@@ -568,6 +964,31 @@ CREATE TABLE outhaul.schema_migrations (
 CREATE TABLE outhaul.settings (
     name text NOT NULL COLLATE pg_catalog."C",
     value jsonb NOT NULL
+);
+
+CREATE TABLE outhaul.subscription_parked (
+    subscription text NOT NULL COLLATE pg_catalog."C",
+    "position" bigint NOT NULL,
+    parked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    event_id uuid NOT NULL,
+    organization_id uuid,
+    aggregate_type text NOT NULL COLLATE pg_catalog."C",
+    aggregate_id uuid NOT NULL,
+    event_type text NOT NULL COLLATE pg_catalog."C",
+    schema_version integer NOT NULL,
+    payload jsonb NOT NULL,
+    occurred_at timestamp with time zone NOT NULL,
+    partition_key text COLLATE pg_catalog."C",
+    traceparent text COLLATE pg_catalog."C",
+    seq bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    attempts integer NOT NULL,
+    how text NOT NULL,
+    error_class text,
+    error_code text,
+    error_summary text,
+    unparked_at timestamp with time zone,
+    CONSTRAINT subscription_parked_how_check CHECK ((how = ANY (ARRAY['parked'::text, 'skipped'::text])))
 );
 
 CREATE TABLE outhaul.upkeep (
@@ -617,6 +1038,18 @@ ALTER TABLE ONLY outhaul.jobs_dead
 ALTER TABLE ONLY outhaul.jobs
     ADD CONSTRAINT jobs_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY outhaul.outbox_events
+    ADD CONSTRAINT outbox_events_pkey PRIMARY KEY (seq, at);
+
+ALTER TABLE ONLY outhaul.outbox_feed_head
+    ADD CONSTRAINT outbox_feed_head_pkey PRIMARY KEY (one);
+
+ALTER TABLE ONLY outhaul.outbox_feed
+    ADD CONSTRAINT outbox_feed_pkey PRIMARY KEY ("position");
+
+ALTER TABLE ONLY outhaul.outbox_unsequenced
+    ADD CONSTRAINT outbox_unsequenced_pkey PRIMARY KEY (seq);
+
 ALTER TABLE ONLY outhaul.queue_floors
     ADD CONSTRAINT queue_floors_pkey PRIMARY KEY (queue);
 
@@ -626,6 +1059,9 @@ ALTER TABLE ONLY outhaul.queues
 ALTER TABLE ONLY outhaul.ranged_tables
     ADD CONSTRAINT ranged_tables_pkey PRIMARY KEY (name);
 
+ALTER TABLE ONLY outhaul.relay
+    ADD CONSTRAINT relay_pkey PRIMARY KEY (one);
+
 ALTER TABLE ONLY outhaul.schema_functions
     ADD CONSTRAINT schema_functions_pkey PRIMARY KEY (name);
 
@@ -634,6 +1070,15 @@ ALTER TABLE ONLY outhaul.schema_migrations
 
 ALTER TABLE ONLY outhaul.settings
     ADD CONSTRAINT settings_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY outhaul.subscription_parked
+    ADD CONSTRAINT subscription_parked_pkey PRIMARY KEY (subscription, "position");
+
+ALTER TABLE ONLY outhaul.subscriptions
+    ADD CONSTRAINT subscriptions_id UNIQUE (id);
+
+ALTER TABLE ONLY outhaul.subscriptions
+    ADD CONSTRAINT subscriptions_pkey PRIMARY KEY (name);
 
 ALTER TABLE ONLY outhaul.upkeep
     ADD CONSTRAINT upkeep_pkey PRIMARY KEY (task);
@@ -655,7 +1100,22 @@ CREATE INDEX jobs_dead_queue ON outhaul.jobs_dead USING btree (queue, died_at, i
 
 CREATE INDEX jobs_finished_id ON ONLY outhaul.jobs_finished USING btree (id);
 
+CREATE INDEX outbox_events_id ON ONLY outhaul.outbox_events USING btree (id);
+
+CREATE INDEX outbox_feed_seq ON ONLY outhaul.outbox_feed USING btree (seq);
+
+CREATE INDEX outbox_leased ON ONLY outhaul.outbox_events USING btree (lease_until) WHERE (lease_until IS NOT NULL);
+
+CREATE INDEX outbox_parked ON ONLY outhaul.outbox_events USING btree (parked_at) WHERE (parked_at IS NOT NULL);
+
+CREATE INDEX outbox_pending_idx ON ONLY outhaul.outbox_events USING btree (available_at, occurred_at) WHERE (processed_at IS NULL);
+
 CREATE TRIGGER job_insert BEFORE INSERT ON outhaul.jobs FOR EACH ROW WHEN ((CURRENT_USER <> 'outhaul_owner'::name)) EXECUTE FUNCTION outhaul.job_insert();
+
+CREATE TRIGGER outbox_insert AFTER INSERT ON outhaul.outbox_events FOR EACH ROW WHEN ((CURRENT_USER <> 'outhaul_owner'::name)) EXECUTE FUNCTION outhaul.outbox_insert();
+
+ALTER TABLE ONLY outhaul.subscription_parked
+    ADD CONSTRAINT subscription_parked_subscription_fkey FOREIGN KEY (subscription) REFERENCES outhaul.subscriptions(name) ON DELETE CASCADE;
 
 GRANT USAGE ON SCHEMA outhaul TO outhaul_producer;
 GRANT USAGE ON SCHEMA outhaul TO outhaul_worker;
@@ -670,6 +1130,8 @@ REVOKE ALL ON TYPE outhaul.job_status FROM PUBLIC;
 GRANT ALL ON TYPE outhaul.job_status TO outhaul_producer;
 GRANT ALL ON TYPE outhaul.job_status TO outhaul_operator;
 
+REVOKE ALL ON TYPE outhaul.subscription_policy FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION outhaul.audit_append(action text, object text, details jsonb, reason text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.audit_hash(prev bytea, seq bigint, at timestamp with time zone, actor text, action text, object text, details jsonb, reason text) FROM PUBLIC;
@@ -683,11 +1145,26 @@ GRANT ALL ON FUNCTION outhaul.canary(channel text) TO outhaul_worker;
 REVOKE ALL ON FUNCTION outhaul.cancel(id uuid, reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.cancel(id uuid, reason text) TO outhaul_producer;
 
+REVOKE ALL ON FUNCTION outhaul.checkpoint(ids uuid[], lease_tokens uuid[], claim_nos integer[], positions bigint[], unparked bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.checkpoint(ids uuid[], lease_tokens uuid[], claim_nos integer[], positions bigint[], unparked bigint[]) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.checkpoint_in(id uuid, lease_token uuid, claim_no integer, "position" bigint, unparked boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.checkpoint_in(id uuid, lease_token uuid, claim_no integer, "position" bigint, unparked boolean) TO outhaul_worker;
+
 REVOKE ALL ON FUNCTION outhaul.claim(queue text, n integer, worker uuid, lease interval, priorities smallint[], shares integer[], run_ats timestamp with time zone[], behind_ms bigint[], each integer, discover boolean, skip_types text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.claim(queue text, n integer, worker uuid, lease interval, priorities smallint[], shares integer[], run_ats timestamp with time zone[], behind_ms bigint[], each integer, discover boolean, skip_types text[]) TO outhaul_worker;
 
+REVOKE ALL ON FUNCTION outhaul.claim_events(n integer, worker uuid, lease interval, skip_types text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.claim_events(n integer, worker uuid, lease interval, skip_types text[]) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.claim_subscription(name text, n integer, worker uuid, lease interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.claim_subscription(name text, n integer, worker uuid, lease interval) TO outhaul_worker;
+
 REVOKE ALL ON FUNCTION outhaul.complete(ids uuid[], lease_tokens uuid[], claim_nos integer[], history text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.complete(ids uuid[], lease_tokens uuid[], claim_nos integer[], history text) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.complete_events(seqs bigint[], ats timestamp with time zone[], lease_tokens uuid[], claim_nos integer[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.complete_events(seqs bigint[], ats timestamp with time zone[], lease_tokens uuid[], claim_nos integer[]) TO outhaul_worker;
 
 REVOKE ALL ON FUNCTION outhaul.complete_in(id uuid, lease_token uuid, claim_no integer, history text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.complete_in(id uuid, lease_token uuid, claim_no integer, history text) TO outhaul_worker;
@@ -698,21 +1175,44 @@ GRANT ALL ON FUNCTION outhaul.enqueue(queue text, job_type text, payload jsonb, 
 REVOKE ALL ON FUNCTION outhaul.enqueue_many(queue text, job_type text, payloads text[], ids uuid[], idempotency_keys text[], organization_ids uuid[], run_ats timestamp with time zone[], priority integer, max_attempts integer, timeout interval, traceparent text, notify boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.enqueue_many(queue text, job_type text, payloads text[], ids uuid[], idempotency_keys text[], organization_ids uuid[], run_ats timestamp with time zone[], priority integer, max_attempts integer, timeout interval, traceparent text, notify boolean) TO outhaul_producer;
 
+REVOKE ALL ON FUNCTION outhaul.event_valid(event_type text, aggregate_type text, aggregate_id uuid, bytes integer, schema_version integer, occurred_at timestamp with time zone, available_at timestamp with time zone, partition_key text, idempotency_key text, traceparent text, organization_id uuid) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION outhaul.expired(queue text, n integer, priorities smallint[], shares integer[], run_ats timestamp with time zone[], behind_ms bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.expired(queue text, n integer, priorities smallint[], shares integer[], run_ats timestamp with time zone[], behind_ms bigint[]) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.expired_events(n integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.expired_events(n integer) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.expired_subscriptions(n integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.expired_subscriptions(n integer) TO outhaul_worker;
 
 REVOKE ALL ON FUNCTION outhaul.fail(ids uuid[], lease_tokens uuid[], claim_nos integer[], verdicts text[], delays_ms bigint[], classes text[], codes text[], summaries text[], expired_only boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.fail(ids uuid[], lease_tokens uuid[], claim_nos integer[], verdicts text[], delays_ms bigint[], classes text[], codes text[], summaries text[], expired_only boolean) TO outhaul_worker;
 
+REVOKE ALL ON FUNCTION outhaul.fail_events(seqs bigint[], ats timestamp with time zone[], lease_tokens uuid[], claim_nos integer[], verdicts text[], delays_ms bigint[], classes text[], codes text[], summaries text[], expired_only boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.fail_events(seqs bigint[], ats timestamp with time zone[], lease_tokens uuid[], claim_nos integer[], verdicts text[], delays_ms bigint[], classes text[], codes text[], summaries text[], expired_only boolean) TO outhaul_worker;
+
 REVOKE ALL ON FUNCTION outhaul.floors(queue text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.floors(queue text) TO outhaul_worker;
 
+REVOKE ALL ON FUNCTION outhaul.history_truncated("position" bigint) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION outhaul.hold(ids uuid[], lease_tokens uuid[], claim_nos integer[], verdicts text[], delays_ms bigint[], classes text[], codes text[], summaries text[], handled bigint[], failed bigint[], unparked boolean[], expired_only boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.hold(ids uuid[], lease_tokens uuid[], claim_nos integer[], verdicts text[], delays_ms bigint[], classes text[], codes text[], summaries text[], handled bigint[], failed bigint[], unparked boolean[], expired_only boolean) TO outhaul_worker;
+
 REVOKE ALL ON FUNCTION outhaul.job_insert() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION outhaul.uuid7() FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.uuid7() TO outhaul_producer;
+
+REVOKE ALL ON FUNCTION outhaul.known_subscription(name text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.lanes(queue text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.next_due(queue text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.next_due(queue text) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.next_event(after bigint, event_types text[], aggregate_types text[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.operator_cancel(id uuid, reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.operator_cancel(id uuid, reason text) TO outhaul_operator;
@@ -723,14 +1223,59 @@ GRANT ALL ON FUNCTION outhaul.operator_history(queue text, history text) TO outh
 REVOKE ALL ON FUNCTION outhaul.operator_pause(queue text, paused boolean, reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.operator_pause(queue text, paused boolean, reason text) TO outhaul_operator;
 
+REVOKE ALL ON FUNCTION outhaul.operator_relay_retry(id uuid, reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.operator_relay_retry(id uuid, reason text) TO outhaul_operator;
+
 REVOKE ALL ON FUNCTION outhaul.operator_retry(id uuid, reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.operator_retry(id uuid, reason text) TO outhaul_operator;
+
+REVOKE ALL ON FUNCTION outhaul.operator_rotate_history(reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.operator_rotate_history(reason text) TO outhaul_operator;
+
+REVOKE ALL ON FUNCTION outhaul.operator_subscription_drop(name text, reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.operator_subscription_drop(name text, reason text) TO outhaul_operator;
+
+REVOKE ALL ON FUNCTION outhaul.operator_subscription_pause(name text, paused boolean, reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.operator_subscription_pause(name text, paused boolean, reason text) TO outhaul_operator;
+
+REVOKE ALL ON FUNCTION outhaul.operator_subscription_rewind(name text, start text, reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.operator_subscription_rewind(name text, start text, reason text) TO outhaul_operator;
+
+REVOKE ALL ON FUNCTION outhaul.operator_subscription_skip(name text, "position" bigint, reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.operator_subscription_skip(name text, "position" bigint, reason text) TO outhaul_operator;
+
+REVOKE ALL ON FUNCTION outhaul.operator_subscription_unpark(name text, "position" bigint, reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.operator_subscription_unpark(name text, "position" bigint, reason text) TO outhaul_operator;
+
+REVOKE ALL ON FUNCTION outhaul.outbox_edge(keep interval) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION outhaul.outbox_insert() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION outhaul.park(subscription text, "position" bigint, attempts integer, how text, class text, code text, summary text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.partitions() FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.partitions() TO outhaul_worker;
 
+REVOKE ALL ON FUNCTION outhaul.publish(event_type text, aggregate_type text, aggregate_id uuid, payload jsonb, id uuid, schema_version integer, occurred_at timestamp with time zone, available_at timestamp with time zone, partition_key text, organization_id uuid, traceparent text, idempotency_key text, notify boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.publish(event_type text, aggregate_type text, aggregate_id uuid, payload jsonb, id uuid, schema_version integer, occurred_at timestamp with time zone, available_at timestamp with time zone, partition_key text, organization_id uuid, traceparent text, idempotency_key text, notify boolean) TO outhaul_producer;
+
 REVOKE ALL ON FUNCTION outhaul.publish_floors(queue text, priorities smallint[], shares integer[], run_ats timestamp with time zone[], behind_ms bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.publish_floors(queue text, priorities smallint[], shares integer[], run_ats timestamp with time zone[], behind_ms bigint[]) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.publish_many(event_types text[], aggregate_types text[], aggregate_ids uuid[], payloads text[], ids uuid[], schema_versions integer[], occurred_ats timestamp with time zone[], available_ats timestamp with time zone[], partition_keys text[], organization_ids uuid[], traceparents text[], idempotency_keys text[], notify boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.publish_many(event_types text[], aggregate_types text[], aggregate_ids uuid[], payloads text[], ids uuid[], schema_versions integer[], occurred_ats timestamp with time zone[], available_ats timestamp with time zone[], partition_keys text[], organization_ids uuid[], traceparents text[], idempotency_keys text[], notify boolean) TO outhaul_producer;
+
+REVOKE ALL ON FUNCTION outhaul.ranges() FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.ranges() TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.read(after bigint, n integer, event_types text[], aggregate_types text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.read(after bigint, n integer, event_types text[], aggregate_types text[]) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.reconcile_outbox(n integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.reconcile_outbox(n integer) TO outhaul_observer;
+
+REVOKE ALL ON FUNCTION outhaul.register_relay(start text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.register_relay(start text) TO outhaul_worker;
 
 REVOKE ALL ON FUNCTION outhaul.remove_expired(n integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.remove_expired(n integer) TO outhaul_worker;
@@ -738,11 +1283,20 @@ GRANT ALL ON FUNCTION outhaul.remove_expired(n integer) TO outhaul_worker;
 REVOKE ALL ON FUNCTION outhaul.renew(ids uuid[], lease_tokens uuid[], lease interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.renew(ids uuid[], lease_tokens uuid[], lease interval) TO outhaul_worker;
 
+REVOKE ALL ON FUNCTION outhaul.renew_events(seqs bigint[], ats timestamp with time zone[], lease_tokens uuid[], lease interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.renew_events(seqs bigint[], ats timestamp with time zone[], lease_tokens uuid[], lease interval) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.renew_subscriptions(ids uuid[], lease_tokens uuid[], lease interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.renew_subscriptions(ids uuid[], lease_tokens uuid[], lease interval) TO outhaul_worker;
+
 REVOKE ALL ON FUNCTION outhaul.schema_state() FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.schema_state() TO outhaul_producer;
 GRANT ALL ON FUNCTION outhaul.schema_state() TO outhaul_worker;
 GRANT ALL ON FUNCTION outhaul.schema_state() TO outhaul_observer;
 GRANT ALL ON FUNCTION outhaul.schema_state() TO outhaul_operator;
+
+REVOKE ALL ON FUNCTION outhaul.sequence(n integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.sequence(n integer) TO outhaul_worker;
 
 REVOKE ALL ON FUNCTION outhaul.setting_seconds(name text) FROM PUBLIC;
 
@@ -751,6 +1305,15 @@ GRANT ALL ON FUNCTION outhaul.show_attempts(job_id uuid) TO outhaul_observer;
 
 REVOKE ALL ON FUNCTION outhaul.show_audit(before bigint, n integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.show_audit(before bigint, n integer) TO outhaul_observer;
+
+REVOKE ALL ON FUNCTION outhaul.show_event(id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.show_event(id uuid) TO outhaul_observer;
+
+REVOKE ALL ON FUNCTION outhaul.show_event_payload(id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.show_event_payload(id uuid) TO outhaul_operator;
+
+REVOKE ALL ON FUNCTION outhaul.show_events(before bigint, n integer, event_type text, aggregate_type text, aggregate_id uuid, only_parked boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.show_events(before bigint, n integer, event_type text, aggregate_type text, aggregate_id uuid, only_parked boolean) TO outhaul_observer;
 
 REVOKE ALL ON FUNCTION outhaul.show_job(id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.show_job(id uuid) TO outhaul_observer;
@@ -762,12 +1325,23 @@ REVOKE ALL ON FUNCTION outhaul.show_notifications() FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.show_notifications() TO outhaul_worker;
 GRANT ALL ON FUNCTION outhaul.show_notifications() TO outhaul_observer;
 
+REVOKE ALL ON FUNCTION outhaul.show_outbox(cap integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.show_outbox(cap integer) TO outhaul_observer;
+GRANT ALL ON FUNCTION outhaul.show_outbox(cap integer) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.show_parked(name text, before bigint, n integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.show_parked(name text, before bigint, n integer) TO outhaul_observer;
+
 REVOKE ALL ON FUNCTION outhaul.show_payload(id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.show_payload(id uuid) TO outhaul_operator;
 
 REVOKE ALL ON FUNCTION outhaul.show_queues(cap integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.show_queues(cap integer) TO outhaul_worker;
 GRANT ALL ON FUNCTION outhaul.show_queues(cap integer) TO outhaul_observer;
+
+REVOKE ALL ON FUNCTION outhaul.show_subscriptions(subscription text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.show_subscriptions(subscription text) TO outhaul_observer;
+GRANT ALL ON FUNCTION outhaul.show_subscriptions(subscription text) TO outhaul_worker;
 
 REVOKE ALL ON FUNCTION outhaul.show_upkeep() FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.show_upkeep() TO outhaul_observer;
@@ -777,6 +1351,13 @@ GRANT ALL ON FUNCTION outhaul.show_workers() TO outhaul_observer;
 
 REVOKE ALL ON FUNCTION outhaul.snooze(id uuid, lease_token uuid, claim_no integer, delay interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.snooze(id uuid, lease_token uuid, claim_no integer, delay interval) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.start_position(start text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION outhaul.subscribe(name text, start text, event_types text[], aggregate_types text[], policy text, gone_after interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.subscribe(name text, start text, event_types text[], aggregate_types text[], policy text, gone_after interval) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.take_event_key(new_id uuid, organization_id uuid, event_type text, idempotency_key text, body text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.take_key(new_id uuid, organization_id uuid, job_type text, idempotency_key text, body text) FROM PUBLIC;
 
@@ -788,9 +1369,6 @@ GRANT ALL ON FUNCTION outhaul.upkeep_due(task text, every interval) TO outhaul_w
 
 REVOKE ALL ON FUNCTION outhaul.upkeep_report(task text, duration_ms bigint, findings jsonb, error text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.upkeep_report(task text, duration_ms bigint, findings jsonb, error text) TO outhaul_worker;
-
-REVOKE ALL ON FUNCTION outhaul.uuid7() FROM PUBLIC;
-GRANT ALL ON FUNCTION outhaul.uuid7() TO outhaul_producer;
 
 REVOKE ALL ON FUNCTION outhaul.valid(queue text, job_type text, bytes integer, idempotency_key text, priority integer, max_attempts integer, run_at timestamp with time zone, timeout interval, traceparent text, organization_id uuid) FROM PUBLIC;
 
@@ -825,3 +1403,25 @@ GRANT INSERT(timeout) ON TABLE outhaul.jobs TO outhaul_producer;
 GRANT INSERT(traceparent) ON TABLE outhaul.jobs TO outhaul_producer;
 
 GRANT SELECT ON TABLE outhaul.all_jobs TO outhaul_operator;
+
+GRANT INSERT(id) ON TABLE outhaul.outbox_events TO outhaul_producer;
+
+GRANT INSERT(organization_id) ON TABLE outhaul.outbox_events TO outhaul_producer;
+
+GRANT INSERT(aggregate_type) ON TABLE outhaul.outbox_events TO outhaul_producer;
+
+GRANT INSERT(aggregate_id) ON TABLE outhaul.outbox_events TO outhaul_producer;
+
+GRANT INSERT(event_type) ON TABLE outhaul.outbox_events TO outhaul_producer;
+
+GRANT INSERT(schema_version) ON TABLE outhaul.outbox_events TO outhaul_producer;
+
+GRANT INSERT(payload) ON TABLE outhaul.outbox_events TO outhaul_producer;
+
+GRANT INSERT(occurred_at) ON TABLE outhaul.outbox_events TO outhaul_producer;
+
+GRANT INSERT(available_at) ON TABLE outhaul.outbox_events TO outhaul_producer;
+
+GRANT INSERT(partition_key) ON TABLE outhaul.outbox_events TO outhaul_producer;
+
+GRANT INSERT(traceparent) ON TABLE outhaul.outbox_events TO outhaul_producer;

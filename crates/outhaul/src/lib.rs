@@ -2,7 +2,8 @@
 //! workers, retried, and never lost; notifications only make it fast.
 //!
 //! * [`enqueue`] and [`enqueue_many`] store jobs inside a transaction of yours, of tokio-postgres or, with a
-//!   feature, of sqlx. [`Producer`] does the same for another schema.
+//!   feature, of sqlx; [`publish`] and [`publish_many`] store events ([`Event`]). [`Producer`] does the same for
+//!   another schema.
 //! * [`Worker`] runs handlers: async functions of a typed payload ([`Job`]) and a [`Context`]. What a handler
 //!   returns ([`Failure`]) decides what happens next.
 //! * [`migrate`] brings a database's schema to this version. [`Observer`] shows what is going on, [`Operator`] retries, cancels
@@ -45,7 +46,10 @@ mod subscription;
 pub mod telemetry;
 mod worker;
 
-pub use caller::{Cached, CallerTransaction, Cancelled, Producer, StatementCache, enqueue, enqueue_many};
+pub use caller::{
+    Cached, CallerTransaction, Cancelled, Producer, StatementCache, enqueue, enqueue_many, publish,
+    publish_many,
+};
 pub use decide::retry::Backoff;
 pub use decide::verdict::RetryPolicy;
 pub use engine::events::{EventContext, Payload, RecordedEvent};
@@ -53,7 +57,10 @@ pub use engine::handle::{Context, Outcome};
 pub use engine::held::Stop;
 pub use engine::wake::ListenerState;
 pub use error::{Error, Result};
-pub use model::{Enqueued, Failure, FailureClass, Job, JobId, JobStatus, NewJob, SchemaName, limits};
+pub use model::{
+    Enqueued, Event, EventId, Failure, FailureClass, Job, JobId, JobStatus, NewEvent, NewJob, Published,
+    SchemaName, limits,
+};
 pub use observe::{
     AttemptView, AuditFinding, AuditView, JobDetail, JobFilter, JobView, Observer, QueueView, UpkeepView,
     WorkerView,

@@ -1,4 +1,4 @@
-//! Plain data of the domain: jobs as they are enqueued, leased, failed and shown.
+//! Plain data of the domain: jobs as they are enqueued, leased, failed and shown, and events as they are published.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,13 +12,13 @@ use uuid::Uuid;
 
 use crate::error::{Error, Kind, Result};
 
-/// Limits on what can be enqueued. The database holds the same ones and has the last word.
+/// Limits on what can be enqueued and published. The database holds the same ones and has the last word.
 pub mod limits {
     /// Bytes of a payload, in the text form in which PostgreSQL prints its jsonb: 256 KiB.
     pub const PAYLOAD_BYTES: usize = 262_144;
-    /// Bytes of a queue name, job type or role name.
+    /// Bytes of a queue name, job type, event type, aggregate type or role name.
     pub const NAME_BYTES: usize = 63;
-    /// Bytes of an idempotency key.
+    /// Bytes of an idempotency key or a partition key.
     pub const KEY_BYTES: usize = 255;
     /// Bytes of the error code kept on a row.
     pub const ERROR_CODE_BYTES: usize = 64;
@@ -30,46 +30,66 @@ pub mod limits {
     pub const MAX_ATTEMPTS: std::ops::RangeInclusive<i32> = 1..=1000;
 }
 
-/// The id of a job: a UUID, version 7 when the library makes it.
-///
-/// It shows when the job was created and is no order of delivery.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct JobId(pub Uuid);
+/// An id that people and programs can copy: a UUID, version 7 when the library makes it.
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $shown_by:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub uuid::Uuid);
 
-impl JobId {
-    /// Makes a new id from the local clock and random bits.
-    pub fn new() -> JobId {
-        JobId(Uuid::now_v7())
-    }
+        impl $name {
+            /// Makes a new id from the local clock and random bits.
+            pub fn new() -> $name {
+                $name(uuid::Uuid::now_v7())
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> $name {
+                $name::new()
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = crate::error::Error;
+
+            fn from_str(text: &str) -> crate::error::Result<$name> {
+                uuid::Uuid::parse_str(text).map($name).map_err(|_| {
+                    crate::error::Error::invalid(
+                        "id",
+                        concat!($what, " id is a UUID"),
+                        concat!("Copy the id as `", $shown_by, "` shows it."),
+                    )
+                })
+            }
+        }
+    };
 }
 
-impl Default for JobId {
-    fn default() -> JobId {
-        JobId::new()
-    }
-}
+mod check;
+mod event;
 
-impl fmt::Display for JobId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+pub(crate) use check::check_name;
+pub use event::{Event, EventId, NewEvent, Published};
 
-impl fmt::Debug for JobId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl FromStr for JobId {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<JobId> {
-        Uuid::parse_str(text).map(JobId).map_err(|_| {
-            Error::invalid("id", "a job id is a UUID", "Copy the id as `outhaul jobs list` shows it.")
-        })
-    }
+id! {
+    /// The id of a job: a UUID, version 7 when the library makes it.
+    ///
+    /// It shows when the job was created and is no order of delivery.
+    JobId, "a job", "outhaul jobs list"
 }
 
 /// A type of job: its payload, the name it is stored under, and the queue it goes to.
@@ -127,20 +147,26 @@ impl fmt::Debug for Payload {
     }
 }
 
+impl Payload {
+    /// The JSON text of a value, which the error calls by the name of its type.
+    fn of(name: &str, value: &impl Serialize) -> Result<String> {
+        serde_json::to_string(value).map_err(|error| {
+            Error::invalid(
+                "payload",
+                format!("payload of {name} cannot be written as JSON: {error}"),
+                "Check its Serialize.",
+            )
+        })
+    }
+}
+
 impl NewJob {
     /// A job with the payload, type and queue of `job`.
     ///
     /// # Errors
     /// When the payload cannot be written as JSON.
     pub fn new<J: Job>(job: &J) -> Result<NewJob> {
-        let payload = serde_json::to_string(job).map_err(|error| {
-            Error::invalid(
-                "payload",
-                format!("payload of {} cannot be written as JSON: {error}", J::TYPE),
-                "Check its Serialize.",
-            )
-        })?;
-        Ok(NewJob::raw(J::QUEUE, J::TYPE, payload))
+        Ok(NewJob::raw(J::QUEUE, J::TYPE, Payload::of(J::TYPE, job)?))
     }
 
     /// A job of a type known only at run time, with its payload as JSON text.
@@ -239,15 +265,7 @@ impl NewJob {
         check_name("queue", &self.queue)?;
         check_name("job_type", &self.job_type)?;
         crate::json::check(&self.payload.0)?;
-        if let Some(key) = &self.idempotency_key
-            && (key.is_empty() || key.len() > limits::KEY_BYTES || key.contains('\0'))
-        {
-            return Err(Error::invalid(
-                "idempotency_key",
-                format!("idempotency key has {} bytes, or contains U+0000", key.len()),
-                "Use 1 to 255 bytes; hash longer keys.",
-            ));
-        }
+        check::idempotency_key(self.idempotency_key.as_deref())?;
         if !limits::PRIORITY.contains(&self.priority) {
             return Err(Error::invalid(
                 "priority",
@@ -262,22 +280,9 @@ impl NewJob {
                 "Use 1 to 1000.",
             ));
         }
-        if self.organization.is_some_and(|id| id.is_nil()) {
-            return Err(Error::invalid(
-                "organization_id",
-                "the nil UUID is no organization",
-                "Leave the organization out for jobs that belong to none.",
-            ));
-        }
+        check::organization(self.organization)?;
         self.check_times()?;
-        if self.traceparent.as_deref().is_some_and(|text| !is_traceparent(text)) {
-            return Err(Error::invalid(
-                "traceparent",
-                "traceparent is not valid",
-                "Use the form of W3C Trace Context: version-traceid-parentid-flags in lower-case hexadecimal.",
-            ));
-        }
-        Ok(())
+        check::traceparent(self.traceparent.as_deref())
     }
 
     fn check_times(&self) -> Result<()> {
@@ -292,7 +297,7 @@ impl NewJob {
         let in_range = match self.due {
             Due::Now => true,
             Due::In(delay) => delay <= DAY * 36_500,
-            Due::At(at) => at < Timestamp::constant(7_258_118_400, 0),
+            Due::At(at) => at < check::YEAR_2200,
         };
         if !in_range {
             return Err(Error::invalid(
@@ -303,31 +308,6 @@ impl NewJob {
         }
         Ok(())
     }
-}
-
-/// Refuses a name that the database would refuse; queues, job types and roles share the rule.
-pub(crate) fn check_name(field: &str, name: &str) -> Result<()> {
-    let mut bytes = name.bytes();
-    let valid = name.len() <= limits::NAME_BYTES
-        && bytes.next().is_some_and(|first| first.is_ascii_alphabetic())
-        && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte));
-    if valid {
-        return Ok(());
-    }
-    let what = if field == "job_type" { "job type" } else { "queue name" };
-    Err(Error::invalid(
-        field,
-        format!("{what} is not valid"),
-        "Use 1 to 63 characters: a letter, then letters, digits, and _ . : -",
-    ))
-}
-
-/// Source: W3C Trace Context, section "traceparent Header Field Values".
-fn is_traceparent(text: &str) -> bool {
-    let parts: Vec<&str> = text.split('-').collect();
-    let hex = |part: &str| part.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-    parts.len() == 4
-        && parts.iter().zip([2, 32, 16, 2]).all(|(part, length)| part.len() == length && hex(part))
 }
 
 /// What an enqueue did.
@@ -622,17 +602,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_name_rule_for_queues_and_types() {
-        for good in ["a", "critical_alerts", "mail.welcome", "A:b-1", &"x".repeat(63)] {
-            assert!(check_name("queue", good).is_ok(), "{good}");
-        }
-        for bad in ["", "1a", "_a", "a b", "a\"", "a'; drop table t;--", "ä", "a\0", "$$", &"x".repeat(64)] {
-            let error = check_name("queue", bad).unwrap_err();
-            assert!(error.is_invalid_input() && error.field() == Some("queue"), "{bad:?}");
-        }
-    }
-
-    #[test]
     fn schema_names_need_no_escaping() {
         assert_eq!(SchemaName::new("outhaul_2").unwrap().quoted(), "\"outhaul_2\"");
         for bad in
@@ -646,12 +615,5 @@ mod tests {
     fn debug_of_a_job_shows_no_payload() {
         let job = NewJob::raw("mail", "mail.welcome", r#"{"secret":"swordfish"}"#);
         assert!(!format!("{job:?}").contains("swordfish"));
-    }
-
-    #[test]
-    fn traceparent_is_the_standard_form() {
-        assert!(is_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"));
-        assert!(!is_traceparent("00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01"));
-        assert!(!is_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7"));
     }
 }

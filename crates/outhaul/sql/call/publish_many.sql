@@ -41,17 +41,24 @@ begin
   end if;
   if publish_many.idempotency_keys is not null then
     for keyed in
-      select a.*
-        from unnest(publish_many.ids, publish_many.event_types, publish_many.organization_ids, publish_many.payloads,
-                    publish_many.idempotency_keys) with ordinality as a(id, event_type, organization_id, body, key, place)
-       where a.key is not null
-       order by coalesce(a.organization_id, '00000000-0000-0000-0000-000000000000'), a.event_type, a.key, a.place
+      select u.*
+        from (select a.place, a.id, a.event_type, a.aggregate_type, a.aggregate_id, a.body::jsonb::text as body,
+                     coalesce(a.schema_version, 1) as schema_version, a.occurred_at, a.available_at, a.partition_key,
+                     a.organization_id, a.traceparent, a.key
+                from unnest(publish_many.ids, publish_many.event_types, publish_many.aggregate_types,
+                            publish_many.aggregate_ids, publish_many.payloads, publish_many.schema_versions,
+                            publish_many.occurred_ats, publish_many.available_ats, publish_many.partition_keys,
+                            publish_many.organization_ids, publish_many.traceparents, publish_many.idempotency_keys)
+                     with ordinality as a(id, event_type, aggregate_type, aggregate_id, body, schema_version, occurred_at,
+                                          available_at, partition_key, organization_id, traceparent, key, place)
+               where a.key is not null
+              offset 0) u
+       -- Before its key is taken: what is wrong with an event is told as such, and not by the table of keys.
+       where event_valid(u.event_type, u.aggregate_type, u.aggregate_id, octet_length(u.body), u.schema_version,
+                         u.occurred_at, u.available_at, u.partition_key, u.key, u.traceparent, u.organization_id)
+       order by coalesce(u.organization_id, '00000000-0000-0000-0000-000000000000'), u.event_type, u.key, u.place
     loop
-      if octet_length(keyed.key) not between 1 and 255 then
-        raise exception using errcode = 'OH001', column = 'idempotency_key',
-          message = format('idempotency key has %s bytes', octet_length(keyed.key)), hint = 'Use 1 to 255 bytes; hash longer keys.';
-      end if;
-      has := take_event_key(keyed.id, keyed.organization_id, keyed.event_type, keyed.key, keyed.body::jsonb::text);
+      has := take_event_key(keyed.id, keyed.organization_id, keyed.event_type, keyed.key, keyed.body);
       if has is not null then
         result[keyed.place] := has;
         -- Left out below: the fact is stored already.

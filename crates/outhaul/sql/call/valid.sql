@@ -75,7 +75,7 @@ begin
   if organization_id = '00000000-0000-0000-0000-000000000000' then
     raise exception using errcode = 'OH001', column = 'organization_id',
       message = 'the nil UUID is no organization',
-      hint = 'Leave the organization out for jobs that belong to none.';
+      hint = 'Leave the organization out for what belongs to none.';
   end if;
   return true;
 end $$;

@@ -1,4 +1,4 @@
-//! Enqueuing inside the caller's transaction, whatever driver it belongs to.
+//! Enqueuing and publishing inside the caller's transaction, whatever driver it belongs to.
 //!
 //! The trait is sealed and asks for one thing: send a statement of ours with text, numbers and arrays of
 //! text, and give the rows of text back. Binding nothing else keeps each adapter free of the driver's
@@ -14,12 +14,16 @@ use uuid::Uuid;
 
 use crate::error::{Error, Kind, Result};
 use crate::model::{Due, Enqueued, JobId, NewJob, SchemaName};
-use crate::store::statement::{CANCEL, CHECKPOINT_IN, COMPLETE_IN, ENQUEUE, ENQUEUE_MANY};
+use crate::store::statement::{
+    CANCEL, CHECKPOINT_IN, COMPLETE_IN, ENQUEUE, ENQUEUE_MANY, PUBLISH, PUBLISH_MANY,
+};
 
+mod publish;
 #[cfg(any(feature = "sqlx-0_8", feature = "sqlx-0_9"))]
 mod sqlx;
 mod tokio_postgres;
 
+pub use self::publish::{publish, publish_many};
 pub use self::tokio_postgres::{Cached, StatementCache};
 
 /// A transaction of the caller: `tokio_postgres::Transaction`, or with a feature `sqlx::Transaction` or `sqlx::PgConnection`.
@@ -63,14 +67,16 @@ impl<'a> Arg<'a> {
     }
 }
 
-/// Enqueues jobs inside transactions of the caller, into one schema.
+/// Enqueues jobs and publishes events inside transactions of the caller, into one schema.
 ///
-/// The free functions [`enqueue`] and [`enqueue_many`] are this with the schema `outhaul`.
+/// The free functions [`enqueue`], [`enqueue_many`], [`publish`] and [`publish_many`] are this with the schema `outhaul`.
 #[derive(Clone, Debug)]
 pub struct Producer {
     enqueue: String,
     enqueue_many: String,
     cancel: String,
+    publish: String,
+    publish_many: String,
     notify: bool,
 }
 
@@ -87,12 +93,14 @@ impl Producer {
             enqueue: ENQUEUE.text(schema),
             enqueue_many: ENQUEUE_MANY.text(schema),
             cancel: CANCEL.text(schema),
+            publish: PUBLISH.text(schema),
+            publish_many: PUBLISH_MANY.text(schema),
             notify: true,
         }
     }
 
     /// Whether to wake workers from within the transaction; on by default. Switch it off for transactions
-    /// that end in `PREPARE TRANSACTION`, which cannot follow a NOTIFY; workers then find the job by polling.
+    /// that end in `PREPARE TRANSACTION`, which cannot follow a NOTIFY; workers then find the job or event by polling.
     pub fn notify(mut self, notify: bool) -> Producer {
         self.notify = notify;
         self

@@ -28,6 +28,11 @@ pub(crate) enum Arg {
     /// A UUID as text: what a caller's driver can bind without a feature for UUIDs.
     TextUuid,
     TextUuids,
+    /// A point in time as text.
+    TextTime,
+    TextTimes,
+    /// Numbers as text, likewise.
+    TextInts,
     /// Milliseconds as an interval.
     Millis,
     /// When a job is due, as text: a time, `+milliseconds` from now, or NULL.
@@ -38,8 +43,8 @@ pub(crate) enum Arg {
 impl Arg {
     fn bound_as(self) -> Type {
         match self {
-            Arg::Text | Arg::Json | Arg::TextUuid | Arg::Due => Type::TEXT,
-            Arg::Texts | Arg::TextUuids | Arg::Dues => Type::TEXT_ARRAY,
+            Arg::Text | Arg::Json | Arg::TextUuid | Arg::TextTime | Arg::Due => Type::TEXT,
+            Arg::Texts | Arg::TextUuids | Arg::TextTimes | Arg::TextInts | Arg::Dues => Type::TEXT_ARRAY,
             Arg::Int => Type::INT4,
             Arg::BigInt => Type::INT8,
             Arg::Ints => Type::INT4_ARRAY,
@@ -59,6 +64,9 @@ impl Arg {
             Arg::Json => format!("${n}::text::jsonb"),
             Arg::TextUuid => format!("${n}::text::uuid"),
             Arg::TextUuids => format!("${n}::text[]::uuid[]"),
+            Arg::TextTime => format!("${n}::text::timestamptz"),
+            Arg::TextTimes => format!("${n}::text[]::timestamptz[]"),
+            Arg::TextInts => format!("${n}::text[]::integer[]"),
             Arg::Millis => format!("${n}::bigint * interval '1 millisecond'"),
             Arg::Due => due(&format!("${n}::text")),
             Arg::Dues => format!(
@@ -129,8 +137,8 @@ impl Statement {
 }
 
 use Arg::{
-    BigInt, BigInts, Bool, Bools, Due, Dues, Int, Ints, Json, Millis, SmallInts, Text, TextUuid, TextUuids,
-    Texts, Times, Uuid, Uuids,
+    BigInt, BigInts, Bool, Bools, Due, Dues, Int, Ints, Json, Millis, SmallInts, Text, TextInts, TextTime,
+    TextTimes, TextUuid, TextUuids, Texts, Times, Uuid, Uuids,
 };
 
 /// (queue, job_type, payload, id, key, organization, priority, run_at, max_attempts, timeout, traceparent, notify)
@@ -148,6 +156,23 @@ pub(crate) const ENQUEUE_MANY: Statement = Statement {
 /// (id, reason)
 pub(crate) const CANCEL: Statement =
     Statement { name: "cancel", args: &[TextUuid, Text], answer: Answer::Text };
+/// (event_type, aggregate_type, aggregate_id, payload, id, schema_version, occurred_at, available_at, partition_key,
+/// organization, traceparent, key, notify)
+pub(crate) const PUBLISH: Statement = Statement {
+    name: "publish",
+    args: &[Text, Text, TextUuid, Json, TextUuid, Int, TextTime, TextTime, Text, TextUuid, Text, Text, Bool],
+    answer: Answer::Text,
+};
+/// (event_types, aggregate_types, aggregate_ids, payloads, ids, schema_versions, occurred_ats, available_ats,
+/// partition_keys, organizations, traceparents, keys, notify)
+pub(crate) const PUBLISH_MANY: Statement = Statement {
+    name: "publish_many",
+    args: &[
+        Texts, Texts, TextUuids, Texts, TextUuids, TextInts, TextTimes, TextTimes, Texts, TextUuids, Texts,
+        Texts, Bool,
+    ],
+    answer: Answer::Texts,
+};
 /// (id, lease_token, claim_no, history)
 pub(crate) const COMPLETE_IN: Statement =
     Statement { name: "complete_in", args: &[TextUuid, TextUuid, Int, Text], answer: Answer::Text };
@@ -279,6 +304,8 @@ pub(crate) const CATALOGUE: &[&Statement] = &[
     &ENQUEUE,
     &ENQUEUE_MANY,
     &CANCEL,
+    &PUBLISH,
+    &PUBLISH_MANY,
     &COMPLETE_IN,
     &CHECKPOINT_IN,
     &SEQUENCE,
@@ -348,7 +375,9 @@ mod tests {
         const TIME: Type = Type::TIMESTAMPTZ;
         let job = [ID, ID, TEXT, TEXT, TEXT, INT, TIME, INT, INT, TIME, TEXT, TEXT, TEXT, TIME, TIME];
         match name {
-            "enqueue" | "enqueue_many" | "cancel" | "complete_in" | "checkpoint_in" => vec![TEXT],
+            "enqueue" | "enqueue_many" | "cancel" | "publish" | "publish_many" | "complete_in" | "checkpoint_in" => {
+                vec![TEXT]
+            },
             "sequence" => vec![INT],
             "subscribe" => vec![ID],
             "claim_subscription" => vec![

@@ -5,7 +5,10 @@ macro_rules! adapter {
         mod $sqlx {
             use std::sync::Arc;
 
-            use outhaul::{Cancelled, Context, Enqueued, Failure, NewJob, Producer, enqueue, enqueue_many};
+            use outhaul::{
+                Cancelled, Context, Enqueued, EventId, Failure, NewEvent, NewJob, Producer, Published, enqueue,
+                enqueue_many, publish, publish_many,
+            };
             use $sqlx::postgres::PgConnection;
             use $sqlx::{Connection, Row};
 
@@ -105,6 +108,48 @@ macro_rules! adapter {
                 .await
                 .unwrap();
                 assert!(row.get::<i64, _>(0) <= 1, "the question itself at most");
+            }
+
+            #[tokio::test]
+            async fn events_exist_if_and_only_if_their_transaction_commits() {
+                let db = Db::new().await;
+                let mut connection = connect(&db.url()).await;
+                let order = uuid::Uuid::now_v7();
+                let paid = |n: i64| NewEvent::raw("order.paid", "order", order, n.to_string());
+                for commit in [false, true] {
+                    let mut tx = connection.begin().await.unwrap();
+                    let first = paid(0).idempotency_key("k").schema_version(2).partition_key("p");
+                    let first = first.organization(uuid::Uuid::now_v7()).occurred_at(jiff::Timestamp::UNIX_EPOCH);
+                    assert_eq!(publish(&mut tx, &first).await.unwrap(), Published::New(first.event_id()));
+                    let again = first.clone().id(EventId::new());
+                    let batch: Vec<NewEvent> =
+                        std::iter::once(again).chain((1..5_000).map(paid)).collect();
+                    let answers = publish_many(&mut tx, &batch).await.unwrap();
+                    assert_eq!(answers[0], Published::Duplicate(first.event_id()));
+                    assert!(
+                        answers.iter().zip(&batch).skip(1).all(|(is, event)| *is == Published::New(event.event_id()))
+                    );
+                    if commit {
+                        tx.commit().await.unwrap()
+                    } else {
+                        tx.rollback().await.unwrap()
+                    }
+                    let expected = if commit { 5_000 } else { 0 };
+                    assert_eq!(db.count("select count(*) from outhaul.outbox_events").await, expected);
+                    assert_eq!(db.count("select count(*) from outhaul.outbox_unsequenced").await, expected);
+                }
+                let sql = "select count(*) from (select payload::text::bigint as n, row_number() over (order by seq) - 1 as place \
+                    from outhaul.outbox_events) x where n <> place";
+                assert_eq!(db.count(sql).await, 0, "in the order of the slice");
+                let other = paid(7).idempotency_key("x");
+                publish(&mut connection, &other).await.unwrap();
+                let conflict = publish(&mut connection, &paid(8).idempotency_key("x")).await.unwrap_err();
+                assert_eq!(
+                    (conflict.code(), conflict.field(), conflict.sqlstate()),
+                    ("conflict", Some("idempotency_key"), Some("OH002"))
+                );
+                let early = publish(&mut connection, &paid(9).schema_version(0)).await.unwrap_err();
+                assert_eq!((early.field(), early.sqlstate()), (Some("schema_version"), None));
             }
 
             #[tokio::test(flavor = "multi_thread")]

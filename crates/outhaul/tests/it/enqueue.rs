@@ -322,6 +322,7 @@ async fn numbers_beyond_32_and_53_bits_are_no_limit() {
             "version",
             "serves_from",
             "ahead",
+            "epoch",
         ];
         assert!(known.contains(&name), "{column} has 32 bits");
     }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use outhaul::{Error, Failure, NewJob, SchemaName, enqueue_many, limits};
+use outhaul::{Error, Failure, NewEvent, NewJob, SchemaName, enqueue_many, limits, publish, publish_many};
 
-use crate::doors::{Door, Offer, all_words};
+use crate::doors::{Door, Fact, Offer, all_words};
 use crate::support::{Db, connect};
 
 /// Offers a job at every door and expects the same refusal everywhere.
@@ -711,4 +711,295 @@ async fn a_refusal_by_the_library_leaves_the_callers_transaction_usable() {
     outhaul::enqueue(&mut tx, &NewJob::raw("q", "t", "1").idempotency_key("k")).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(db.count("select count(*) from outhaul.jobs").await, 1);
+}
+
+/// Offers an event at every door and expects the same refusal everywhere, in the same words.
+async fn no_fact(db: &mut Db, fact: &Fact, field: &str, what: &str) {
+    let doors = if fact.key.is_some() { &Fact::KEYED[..] } else { &Door::ALL[..] };
+    for door in doors {
+        match fact.at(*door, &mut db.client).await {
+            Ok(id) => panic!("{what}: {door:?} stored {id}"),
+            Err(error) => {
+                assert_eq!(
+                    (error.code(), error.field()),
+                    ("invalid_input", Some(field)),
+                    "{what}: {door:?}: {error:?}"
+                );
+                assert!(error.hint().is_some() && !error.is_retryable(), "{what}: {door:?}: {error:?}");
+            }
+        }
+    }
+}
+
+async fn no_event_is_stored(db: &Db) {
+    let sql = "select (select count(*) from outhaul.outbox_events) + (select count(*) from outhaul.outbox_unsequenced) \
+        + (select count(*) from outhaul.job_keys)";
+    assert_eq!(db.count(sql).await, 0);
+}
+
+#[tokio::test]
+async fn payloads_of_events_have_the_limits_of_payloads_of_jobs() {
+    let mut db = Db::new().await;
+    let bad = [
+        string_of(limits::PAYLOAD_BYTES + 1),
+        format!("[{}1]", "1,".repeat(limits::PAYLOAD_BYTES / 3)),
+        r#"{"a":"\u0000"}"#.to_owned(),
+        r#""\ud800""#.to_owned(),
+        r#""\ud83d\ud83d""#.to_owned(),
+        "1e131073".to_owned(),
+        "[".repeat(100_000),
+        "{".to_owned(),
+        String::new(),
+        "NaN".to_owned(),
+        "\"raw \0\"".to_owned(),
+    ];
+    for payload in bad {
+        let what: String = payload.chars().take(30).collect();
+        no_fact(&mut db, &Fact::of_payload(payload.clone()), "payload", &what).await;
+        no_fact(&mut db, &Fact { payload, ..Fact::keyed("k") }, "payload", &what).await;
+    }
+    no_event_is_stored(&db).await;
+    let largest = string_of(limits::PAYLOAD_BYTES);
+    let honest =
+        r#"{"😀": "\u0001 \"quoted\" \\u0000 / ü €", "n": [1.10, 12345678901234567890123456789, null]}"#;
+    for text in [&*largest, honest] {
+        for door in Door::ALL {
+            let fact = Fact::of_payload(text);
+            fact.at(door, &mut db.client).await.unwrap_or_else(|error| panic!("{door:?}: {error:?}"));
+            let stored = "select payload = $2::text::jsonb from outhaul.outbox_events where id = $1";
+            assert!(
+                db.client.query_one(stored, &[&fact.id, &text]).await.unwrap().get::<_, bool>(0),
+                "{door:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn hostile_names_of_events_are_refused_by_the_one_rule_at_every_door() {
+    let mut db = Db::new().await;
+    for name in hostile_names() {
+        // A NUL cannot even be sent: the server refuses the text before it knows what it is for.
+        let nul = name.contains('\0');
+        for (fact, field) in [
+            (Fact { event_type: name.clone(), ..Fact::default() }, "event_type"),
+            (Fact { aggregate_type: name.clone(), ..Fact::default() }, "aggregate_type"),
+            (Fact { event_type: name.clone(), ..Fact::keyed("k") }, "event_type"),
+        ] {
+            for door in Door::ALL.into_iter().filter(|door| fact.key.is_none() || Fact::KEYED.contains(door))
+            {
+                let error = fact.at(door, &mut db.client).await.expect_err(&name);
+                let expected = if nul && Door::SQL.contains(&door) { "payload" } else { field };
+                assert_eq!(
+                    (error.code(), error.field()),
+                    ("invalid_input", Some(expected)),
+                    "{name:?} {door:?}"
+                );
+                assert!(
+                    name.len() < 3 || !all_words(&error).contains(name.as_str()),
+                    "{name:?} {door:?}: {error:?}"
+                );
+            }
+        }
+    }
+    no_event_is_stored(&db).await;
+}
+
+#[tokio::test]
+async fn what_is_out_of_range_in_an_event_is_refused_at_every_door_and_the_last_allowed_is_not() {
+    let mut db = Db::new().await;
+    let f = Fact::default;
+    let t = |text: &str| Some(text.to_owned());
+    let endless: String = (0..700).map(|_| uuid::Uuid::new_v4().simple().to_string()).collect();
+    let bad = [
+        ("schema_version", Fact { schema_version: 0, ..f() }),
+        ("schema_version", Fact { schema_version: i32::MIN, ..f() }),
+        ("occurred_at", Fact { occurred_at: t("1900-01-01T00:00:00Z"), ..f() }),
+        ("occurred_at", Fact { occurred_at: t("2200-01-01T00:00:00Z"), ..f() }),
+        ("occurred_at", Fact { occurred_at: t("0001-01-01T00:00:00Z"), ..f() }),
+        ("available_at", Fact { available_at: t("1900-01-01T00:00:00Z"), ..f() }),
+        ("available_at", Fact { available_at: t("2200-01-01T00:00:00Z"), ..f() }),
+        ("available_at", Fact { available_at: t("9999-12-30T00:00:00Z"), ..f() }),
+        ("partition_key", Fact { partition_key: t(""), ..f() }),
+        ("partition_key", Fact { partition_key: Some("é".repeat(128)), ..f() }),
+        ("idempotency_key", Fact { key: t(""), ..f() }),
+        ("idempotency_key", Fact { key: Some("k".repeat(256)), ..f() }),
+        ("idempotency_key", Fact { key: Some(endless.clone()), ..f() }),
+        ("event_type", Fact { event_type: endless, ..Fact::keyed("k") }),
+        ("organization_id", Fact { organization: Some(uuid::Uuid::nil()), ..f() }),
+        ("organization_id", Fact { organization: Some(uuid::Uuid::nil()), ..Fact::keyed("k") }),
+        ("traceparent", Fact { traceparent: t(""), ..f() }),
+        (
+            "traceparent",
+            Fact { traceparent: t("00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01"), ..f() },
+        ),
+        (
+            "traceparent",
+            Fact { traceparent: t("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\n"), ..f() },
+        ),
+    ];
+    for (field, fact) in &bad {
+        no_fact(&mut db, fact, field, &format!("{fact:?}")).await;
+    }
+    no_event_is_stored(&db).await;
+    let good = [
+        Fact { schema_version: i32::MAX, ..f() },
+        Fact { occurred_at: t("1900-01-01T00:00:00.000001Z"), ..f() },
+        Fact { occurred_at: t("2199-12-31T23:59:59.999999Z"), ..f() },
+        Fact { available_at: t("1900-01-01T00:00:00.000001Z"), ..f() },
+        Fact { available_at: t("2199-12-31T23:59:59.999999Z"), ..f() },
+        Fact { partition_key: Some(format!("k{}", "é".repeat(127))), ..f() },
+        Fact { event_type: "x".repeat(63), aggregate_type: "A:b.c-D_9".into(), ..f() },
+    ];
+    for fact in &good {
+        for door in Door::ALL {
+            fact.at(door, &mut db.client)
+                .await
+                .unwrap_or_else(|error| panic!("{fact:?} {door:?}: {error:?}"));
+        }
+    }
+    let longest = Fact { event_type: "x".repeat(63), ..Fact::keyed(&"k".repeat(255)) };
+    longest.at(Door::Function, &mut db.client).await.unwrap();
+}
+
+/// The library and the schema say the same thing about the same mistake.
+#[tokio::test]
+async fn the_library_refuses_an_event_in_the_words_of_the_database() {
+    let mut db = Db::new().await;
+    let f = Fact::default;
+    for fact in [
+        Fact { event_type: "1".into(), ..f() },
+        Fact { aggregate_type: "1".into(), ..f() },
+        Fact { schema_version: 0, ..f() },
+        Fact { occurred_at: Some("2200-01-01T00:00:00Z".into()), ..f() },
+        Fact { available_at: Some("2200-01-01T00:00:00Z".into()), ..f() },
+        Fact { organization: Some(uuid::Uuid::nil()), ..f() },
+        Fact { traceparent: Some("x".into()), ..f() },
+        Fact { payload: string_of(limits::PAYLOAD_BYTES + 1), ..f() },
+        Fact { partition_key: Some("k".repeat(256)), ..f() },
+        Fact { key: Some("k".repeat(256)), ..f() },
+    ] {
+        let early = fact.event().check().unwrap_err();
+        let doors = if fact.key.is_some() { &Fact::KEYED[2..] } else { &Door::SQL[..] };
+        for door in doors {
+            let late = fact.at(*door, &mut db.client).await.unwrap_err();
+            assert_eq!((early.field(), early.hint()), (late.field(), late.hint()), "{door:?}");
+            // A key of this machine's can hold a NUL besides.
+            let words = early.to_string().replace(", or contains U+0000", "");
+            assert_eq!(words, late.to_string(), "{door:?}");
+        }
+    }
+    let nul = |event: NewEvent| event.check().unwrap_err().field().map(str::to_owned);
+    let event = || NewEvent::raw("a.b", "a", uuid::Uuid::now_v7(), "{}");
+    assert_eq!(nul(event().partition_key("a\0b")).as_deref(), Some("partition_key"));
+    assert_eq!(nul(event().idempotency_key("a\0b")).as_deref(), Some("idempotency_key"));
+}
+
+#[tokio::test]
+async fn missing_and_infinite_arguments_of_publish_are_refused_by_the_functions() {
+    let db = Db::new().await;
+    let u = "gen_random_uuid()";
+    let one = |rest: &str| format!("outhaul.publish('a.b', 'a', {u}{rest})");
+    let many = |rest: &str| {
+        format!("outhaul.publish_many('{{a.b}}', '{{a}}', array[{u}], '{{1}}', array[{u}]{rest})")
+    };
+    let refused = [
+        ("event_type", format!("outhaul.publish(null, 'a', {u})")),
+        ("aggregate_type", format!("outhaul.publish('a.b', null, {u})")),
+        ("aggregate_id", "outhaul.publish('a.b', 'a', null)".into()),
+        ("payload", one(", null")),
+        ("schema_version", one(", schema_version => null")),
+        ("occurred_at", one(", occurred_at => 'infinity'")),
+        ("occurred_at", one(", occurred_at => '-infinity'")),
+        ("available_at", one(", available_at => 'infinity'")),
+        ("available_at", one(", available_at => '-infinity'")),
+        ("ids", many(", schema_versions => '{1,2}'")),
+        ("ids", many(", occurred_ats => array[now(), now()]")),
+        ("ids", many(", available_ats => '{}'")),
+        ("ids", many(", partition_keys => '{a,b}'")),
+        ("ids", many(", organization_ids => '{}'")),
+        ("ids", many(", traceparents => '{}'")),
+        ("ids", many(", idempotency_keys => '{a,b}'")),
+        ("schema_version", many(", schema_versions => '{0}'")),
+        ("occurred_at", many(", occurred_ats => '{infinity}'")),
+        ("available_at", many(", available_ats => '{-infinity}', idempotency_keys => '{k}'")),
+        ("ids", format!("outhaul.publish_many(null, '{{a}}', array[{u}], '{{1}}', array[{u}])")),
+        ("ids", format!("outhaul.publish_many('{{a.b}}', '{{a,b}}', array[{u}], '{{1}}', array[{u}])")),
+        ("ids", format!("outhaul.publish_many('{{a.b}}', '{{a}}', '{{}}', '{{1}}', array[{u}])")),
+        ("ids", format!("outhaul.publish_many('{{a.b}}', '{{a}}', array[{u}], null, array[{u}])")),
+        ("ids", format!("outhaul.publish_many('{{a.b}}', '{{a}}', array[{u}], '{{1}}', null)")),
+        ("ids", format!("outhaul.publish_many('{{a.b}}', '{{a}}', array[{u}], '{{1}}', '{{null}}')")),
+    ];
+    for (field, call) in &refused {
+        let error = Error::from(db.client.execute(&format!("select {call}"), &[]).await.expect_err(call));
+        assert_eq!(
+            (error.code(), error.field(), error.sqlstate()),
+            ("invalid_input", Some(*field), Some("OH001")),
+            "{call}"
+        );
+    }
+    // Each element that may not be missing, with a key and without.
+    for keys in ["null", "'{k,l}'"] {
+        for (field, arrays) in [
+            ("event_type", format!("'{{a.b,null}}', '{{a,a}}', array[{u}, {u}], '{{1,1}}'")),
+            ("aggregate_type", format!("'{{a.b,a.b}}', '{{a,null}}', array[{u}, {u}], '{{1,1}}'")),
+            ("aggregate_id", format!("'{{a.b,a.b}}', '{{a,a}}', array[{u}, null], '{{1,1}}'")),
+            ("payload", format!("'{{a.b,a.b}}', '{{a,a}}', array[{u}, {u}], '{{1,null}}'")),
+        ] {
+            let call =
+                format!("select outhaul.publish_many({arrays}, array[{u}, {u}], idempotency_keys => {keys})");
+            let error = Error::from(db.client.execute(&call, &[]).await.expect_err(&call));
+            assert_eq!((error.code(), error.field()), ("invalid_input", Some(field)), "{call}");
+        }
+    }
+    no_event_is_stored(&db).await;
+    // Elements that may be missing mean the default.
+    let call =
+        format!("select {}", many(", '{null}', '{null}', '{null}', '{null}', '{null}', '{null}', '{null}'"));
+    db.client.execute(&call, &[]).await.unwrap();
+    let sql = "select count(*) from outhaul.outbox_events where schema_version = 1 and occurred_at = at and available_at = at";
+    assert_eq!(db.count(sql).await, 1);
+}
+
+#[tokio::test]
+async fn no_error_carries_a_part_of_an_events_payload() {
+    const CANARY: &str = "swordfish";
+    let mut db = Db::new().await;
+    let long = "x".repeat(limits::PAYLOAD_BYTES);
+    for payload in [
+        format!("{{\"{CANARY}\": {CANARY}}}"),
+        format!("{{\"{CANARY}\": \"\\u0000{CANARY}\"}}"),
+        format!("\"{CANARY}{long}\""),
+    ] {
+        for fact in
+            [Fact::of_payload(payload.clone()), Fact { payload: payload.clone(), ..Fact::keyed("bad") }]
+        {
+            for door in Fact::KEYED {
+                let error = fact.at(door, &mut db.client).await.unwrap_err();
+                assert!(!all_words(&error).contains(CANARY), "{door:?}: {}", all_words(&error));
+            }
+        }
+    }
+    for door in Fact::KEYED {
+        let first = Fact { payload: format!("\"{CANARY}\""), ..Fact::keyed(&format!("{door:?}")) };
+        first.at(door, &mut db.client).await.unwrap();
+        let error = Fact { payload: format!("\"{CANARY} 2\""), ..first.again() }
+            .at(door, &mut db.client)
+            .await
+            .unwrap_err();
+        assert!(error.is_conflict() && !all_words(&error).contains(CANARY), "{}", all_words(&error));
+    }
+    assert!(!format!("{:?}", Fact::of_payload(CANARY).event()).contains(CANARY));
+}
+
+#[tokio::test]
+async fn a_refusal_of_an_event_by_the_library_leaves_the_callers_transaction_usable() {
+    let mut db = Db::new().await;
+    let event = |text: &str| NewEvent::raw("a.b", "a", uuid::Uuid::now_v7(), text).idempotency_key("k");
+    let mut tx = db.client.transaction().await.unwrap();
+    assert!(publish(&mut tx, &event("{")).await.is_err());
+    assert!(publish_many(&mut tx, &[event("1"), event("{")]).await.is_err());
+    publish(&mut tx, &event("1")).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(db.count("select count(*) from outhaul.outbox_events").await, 1);
 }

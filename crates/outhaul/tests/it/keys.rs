@@ -1,13 +1,13 @@
-//! Idempotency keys: one job per key, whoever asks, whenever, at whatever door.
+//! Idempotency keys: one job or event per key, whoever asks, whenever, at whatever door.
 
 use std::sync::Arc;
 
-use outhaul::{Enqueued, NewJob, enqueue, enqueue_many};
+use outhaul::{Enqueued, NewEvent, NewJob, Published, enqueue, enqueue_many, publish, publish_many};
 use tokio::sync::Barrier;
 use uuid::Uuid;
 
 use crate::calls::{claim_one, complete, fail};
-use crate::doors::{Door, Offer};
+use crate::doors::{Door, Fact, Offer};
 use crate::support::{Db, Tick};
 
 fn keyed(n: i64, key: &str) -> NewJob {
@@ -348,4 +348,175 @@ async fn a_plain_insert_with_a_key_in_use_raises_unique_violation_and_on_conflic
         assert!(error.hint().unwrap().contains("enqueue("), "{error:?}");
     }
     assert_eq!(jobs(&db).await, 1);
+}
+
+async fn events(db: &Db) -> i64 {
+    db.count("select count(*) from outhaul.outbox_events").await
+}
+
+#[tokio::test]
+async fn a_key_answers_with_its_event_at_every_door_and_refuses_another_payload() {
+    let mut db = Db::new().await;
+    for first in Fact::KEYED {
+        let fact = Fact::keyed(&format!("{first:?}"));
+        assert_eq!(fact.at(first, &mut db.client).await.unwrap(), fact.id, "{first:?}");
+        for door in Fact::KEYED {
+            assert_eq!(fact.again().at(door, &mut db.client).await.unwrap(), fact.id, "{first:?} {door:?}");
+            // What a caller does whose COMMIT got no answer: exactly the same once more.
+            assert_eq!(fact.at(door, &mut db.client).await.unwrap(), fact.id, "{first:?} {door:?}");
+            let other = Fact { payload: "2".into(), ..fact.again() };
+            let conflict = other.at(door, &mut db.client).await.unwrap_err();
+            assert!(conflict.is_conflict() && !conflict.is_retryable(), "{door:?}: {conflict:?}");
+            assert_eq!(conflict.field(), Some("idempotency_key"), "{door:?}");
+            assert_eq!(
+                conflict.to_string(),
+                format!("idempotency key is in use by event {} with another payload", fact.id)
+            );
+            assert!(conflict.hint().is_some_and(|hint| hint.contains("key")), "{conflict:?}");
+        }
+    }
+    assert_eq!(events(&db).await, 4);
+    assert_eq!(db.count("select count(*) from outhaul.outbox_unsequenced").await, 4);
+}
+
+#[tokio::test]
+async fn the_library_tells_a_new_event_from_a_duplicate() {
+    let mut db = Db::new().await;
+    let keyed = || NewEvent::raw("order.paid", "order", Uuid::now_v7(), r#"{"n":1}"#).idempotency_key("k");
+    let first = keyed();
+    assert_eq!(publish(&mut db.client, &first).await.unwrap(), Published::New(first.event_id()));
+    assert_eq!(publish(&mut db.client, &first).await.unwrap(), Published::New(first.event_id()));
+    let second = publish(&mut db.client, &keyed()).await.unwrap();
+    assert_eq!((second, second.is_new()), (Published::Duplicate(first.event_id()), false));
+    // The same payload in another spelling is the same: jsonb has one text for both.
+    let spelled =
+        NewEvent::raw("order.paid", "order", Uuid::now_v7(), "{ \"n\" :\n 1 }").idempotency_key("k");
+    assert_eq!(publish(&mut db.client, &spelled).await.unwrap(), Published::Duplicate(first.event_id()));
+    assert_eq!(events(&db).await, 1);
+}
+
+#[tokio::test]
+async fn an_events_key_belongs_to_one_organization_and_type_and_none_is_one_organization() {
+    let mut db = Db::new().await;
+    for door in Fact::KEYED {
+        let none = Fact::keyed(&format!("{door:?}"));
+        let one = Fact { organization: Some(Uuid::now_v7()), ..none.again() };
+        let two = Fact { organization: Some(Uuid::now_v7()), ..none.again() };
+        let other_type = Fact { event_type: "order.refunded".into(), ..none.again() };
+        for fact in [&none, &one, &two, &other_type] {
+            assert_eq!(fact.at(door, &mut db.client).await.unwrap(), fact.id, "{door:?}");
+        }
+        for fact in [&none, &one, &two, &other_type] {
+            assert_eq!(fact.again().at(door, &mut db.client).await.unwrap(), fact.id, "{door:?}");
+        }
+    }
+    assert_eq!(events(&db).await, 16);
+}
+
+#[tokio::test]
+async fn keys_of_jobs_and_of_events_never_meet() {
+    let mut db = Db::new().await;
+    for (n, door) in Fact::KEYED.into_iter().enumerate() {
+        let key = format!("{door:?}");
+        let job = Offer { job_type: "same.name".into(), payload: "1".into(), ..Offer::keyed(&key) };
+        let fact = Fact { event_type: "same.name".into(), payload: "2".into(), ..Fact::keyed(&key) };
+        // The one that comes second has nothing of the first's, whichever that is.
+        if n % 2 == 0 {
+            assert_eq!(job.at(door, &mut db.client).await.unwrap(), job.id);
+            assert_eq!(fact.at(door, &mut db.client).await.unwrap(), fact.id);
+        } else {
+            assert_eq!(fact.at(door, &mut db.client).await.unwrap(), fact.id);
+            assert_eq!(job.at(door, &mut db.client).await.unwrap(), job.id);
+        }
+        assert_eq!(job.again().at(door, &mut db.client).await.unwrap(), job.id);
+        assert_eq!(fact.again().at(door, &mut db.client).await.unwrap(), fact.id);
+    }
+    // No job type can be made to look like an event's.
+    let disguised = Offer { job_type: "@same.name".into(), ..Offer::keyed("Library") };
+    for door in Door::ALL {
+        assert_eq!(disguised.at(door, &mut db.client).await.unwrap_err().field(), Some("job_type"));
+    }
+    assert_eq!((jobs(&db).await, events(&db).await), (4, 4));
+}
+
+#[tokio::test]
+async fn an_events_key_is_freed_by_rollback_and_seven_days_after_its_publish() {
+    let mut db = Db::new().await;
+    for door in Fact::KEYED {
+        let fact = Fact::keyed(&format!("{door:?}"));
+        db.client.batch_execute("begin").await.unwrap();
+        fact.at(door, &mut db.client).await.unwrap();
+        db.client.batch_execute("rollback").await.unwrap();
+        let next = Fact { payload: "2".into(), ..fact.again() };
+        assert_eq!(next.at(door, &mut db.client).await.unwrap(), next.id, "{door:?}");
+        age_keys(&db, "6 days 23 hours 50 min").await;
+        assert_eq!(next.again().at(door, &mut db.client).await.unwrap(), next.id, "{door:?}");
+        age_keys(&db, "11 min").await;
+        // Free for any payload, before upkeep has removed it; taken again by the next event, for seven days more.
+        let third = Fact { payload: "3".into(), ..fact.again() };
+        assert_eq!(third.at(door, &mut db.client).await.unwrap(), third.id, "{door:?}");
+        age_keys(&db, "6 days 23 hours 50 min").await;
+        assert_eq!(third.again().at(door, &mut db.client).await.unwrap(), third.id, "{door:?}");
+        age_keys(&db, "11 min").await;
+        assert_eq!(db.count("select keys from outhaul.remove_expired(1000)").await, 1, "{door:?}");
+    }
+    assert_eq!(events(&db).await, 8, "the facts stay");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sixty_four_callers_with_one_key_make_one_event_and_all_learn_its_id() {
+    const CALLERS: usize = 64;
+    const ROUNDS: usize = 6;
+    let db = Db::new().await;
+    let barrier = Arc::new(Barrier::new(CALLERS));
+    let mut tasks = Vec::new();
+    for caller in 0..CALLERS {
+        let (mut client, barrier) = (db.connect().await, barrier.clone());
+        let door = Fact::KEYED[caller % 4];
+        tasks.push(tokio::spawn(async move {
+            let mut answers = Vec::new();
+            for round in 0..ROUNDS {
+                barrier.wait().await;
+                answers.push(Fact::keyed(&format!("round {round}")).at(door, &mut client).await.unwrap());
+            }
+            answers
+        }));
+    }
+    let mut answers = Vec::new();
+    for task in tasks {
+        answers.push(task.await.unwrap());
+    }
+    assert!(answers.iter().all(|ids| *ids == answers[0]), "every caller learns the same id in each round");
+    assert_eq!(events(&db).await, ROUNDS as i64);
+    assert_eq!(db.count("select count(*) from outhaul.outbox_unsequenced").await, ROUNDS as i64);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn overlapping_calls_of_publish_many_in_opposite_orders_do_not_deadlock() {
+    const CALLERS: usize = 4;
+    const ROUNDS: usize = 8;
+    let db = Db::new().await;
+    let barrier = Arc::new(Barrier::new(CALLERS));
+    let mut tasks = Vec::new();
+    for caller in 0..CALLERS {
+        let (mut client, barrier) = (db.connect().await, barrier.clone());
+        tasks.push(tokio::spawn(async move {
+            for round in 0..ROUNDS {
+                let keyed = |n: usize| {
+                    NewEvent::raw(["a", "b", "c"][n % 3], "thing", Uuid::now_v7(), "1")
+                        .idempotency_key(format!("{round}/{n}"))
+                };
+                let mut batch: Vec<NewEvent> = (0..90).map(keyed).collect();
+                if caller % 2 == 1 {
+                    batch.reverse();
+                }
+                barrier.wait().await;
+                assert_eq!(publish_many(&mut client, &batch).await.unwrap().len(), 90);
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(events(&db).await, 90 * ROUNDS as i64);
 }

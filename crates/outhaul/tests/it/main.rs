@@ -30,6 +30,7 @@ mod outcome_unknown;
 mod partitions;
 mod parts;
 mod prepared;
+mod publish;
 mod reading;
 mod reconnect;
 mod relay;

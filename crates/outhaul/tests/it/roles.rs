@@ -7,8 +7,8 @@ use outhaul::{
 };
 use tokio_postgres::Client;
 
-use crate::doors::{Door, Offer};
-use crate::support::{Db, Running, connect, quick};
+use crate::doors::{Door, Fact, Offer};
+use crate::support::{Db, Running, connect, listen, quick};
 
 const ROLES: [&str; 4] = ["producer", "worker", "observer", "operator"];
 
@@ -17,7 +17,9 @@ const FUNCTIONS: &[(&str, &[&str])] = &[
     ("enqueue", &["producer"]),
     ("enqueue_many", &["producer"]),
     ("cancel", &["producer"]),
-    // The default of jobs.id, which a plain INSERT without an id evaluates.
+    ("publish", &["producer"]),
+    ("publish_many", &["producer"]),
+    // The default of the ids, which a plain INSERT without an id evaluates.
     ("uuid7", &["producer"]),
     ("claim", &["worker"]),
     ("canary", &["worker"]),
@@ -31,15 +33,33 @@ const FUNCTIONS: &[(&str, &[&str])] = &[
     ("renew", &["worker"]),
     ("expired", &["worker"]),
     ("take_sweep", &["worker"]),
+    ("sequence", &["worker"]),
+    ("subscribe", &["worker"]),
+    ("claim_subscription", &["worker"]),
+    ("read", &["worker"]),
+    ("checkpoint", &["worker"]),
+    ("checkpoint_in", &["worker"]),
+    ("hold", &["worker"]),
+    ("renew_subscriptions", &["worker"]),
+    ("expired_subscriptions", &["worker"]),
+    ("register_relay", &["worker"]),
+    ("claim_events", &["worker"]),
+    ("complete_events", &["worker"]),
+    ("fail_events", &["worker"]),
+    ("renew_events", &["worker"]),
+    ("expired_events", &["worker"]),
     ("worker_beat", &["worker"]),
     ("worker_gone", &["worker"]),
     ("remove_expired", &["worker"]),
     ("upkeep_due", &["worker"]),
     ("upkeep_report", &["worker"]),
     ("partitions", &["worker"]),
+    ("ranges", &["worker"]),
     ("schema_state", &ROLES),
     ("show_queues", &["worker", "observer"]),
     ("show_notifications", &["worker", "observer"]),
+    ("show_subscriptions", &["worker", "observer"]),
+    ("show_outbox", &["worker", "observer"]),
     ("show_jobs", &["observer"]),
     ("show_job", &["observer"]),
     ("show_attempts", &["observer"]),
@@ -47,23 +67,44 @@ const FUNCTIONS: &[(&str, &[&str])] = &[
     ("show_upkeep", &["observer"]),
     ("show_audit", &["observer"]),
     ("audit_verify", &["observer"]),
+    ("show_parked", &["observer"]),
+    ("show_events", &["observer"]),
+    ("show_event", &["observer"]),
+    ("reconcile_outbox", &["observer"]),
     ("show_payload", &["operator"]),
+    ("show_event_payload", &["operator"]),
     ("operator_cancel", &["operator"]),
     ("operator_retry", &["operator"]),
     ("operator_pause", &["operator"]),
     ("operator_history", &["operator"]),
+    ("operator_subscription_pause", &["operator"]),
+    ("operator_subscription_rewind", &["operator"]),
+    ("operator_subscription_skip", &["operator"]),
+    ("operator_subscription_unpark", &["operator"]),
+    ("operator_subscription_drop", &["operator"]),
+    ("operator_relay_retry", &["operator"]),
+    ("operator_rotate_history", &["operator"]),
     // Parts of the others, called with the owner's rights only.
     ("audit_append", &[]),
     ("audit_hash", &[]),
+    ("event_valid", &[]),
+    ("history_truncated", &[]),
     ("job_insert", &[]),
+    ("known_subscription", &[]),
     ("lanes", &[]),
+    ("next_event", &[]),
+    ("outbox_edge", &[]),
+    ("outbox_insert", &[]),
+    ("park", &[]),
     ("setting_seconds", &[]),
+    ("start_position", &[]),
+    ("take_event_key", &[]),
     ("take_key", &[]),
     ("valid", &[]),
     ("wake", &[]),
 ];
 
-/// What a producer may write in a plain INSERT: nothing of the lease, nothing of the status.
+/// What a producer may write in a plain INSERT into jobs: nothing of the lease, nothing of the status.
 const INSERTABLE: [&str; 11] = [
     "id",
     "organization_id",
@@ -75,6 +116,21 @@ const INSERTABLE: [&str; 11] = [
     "run_at",
     "max_attempts",
     "timeout",
+    "traceparent",
+];
+
+/// Likewise into outbox_events: nothing of the relay's lease, and neither of the columns that decide the order.
+const INSERTABLE_EVENT: [&str; 11] = [
+    "id",
+    "organization_id",
+    "aggregate_type",
+    "aggregate_id",
+    "event_type",
+    "schema_version",
+    "payload",
+    "occurred_at",
+    "available_at",
+    "partition_key",
     "traceparent",
 ];
 
@@ -154,6 +210,9 @@ fn expected_on_relations() -> BTreeSet<String> {
     let mut rights: BTreeSet<String> =
         ROLES.iter().map(|role| format!("outhaul_{role} usage schema")).collect();
     rights.extend(INSERTABLE.iter().map(|column| format!("outhaul_producer insert jobs.{column}")));
+    rights.extend(
+        INSERTABLE_EVENT.iter().map(|column| format!("outhaul_producer insert outbox_events.{column}")),
+    );
     rights.insert("outhaul_operator select all_jobs".into());
     for role in ["producer", "operator"] {
         for name in ["job_status", "end_status"] {
@@ -308,12 +367,83 @@ async fn a_producer_enqueues_and_cancels_and_sees_nothing() {
 }
 
 #[tokio::test]
+async fn a_producer_publishes_as_the_plain_sql_of_its_application_does_and_sees_nothing() {
+    let db = Db::new().await;
+    let mut client = connect(&login(&db, Some("producer")).await).await;
+    for door in Door::ALL {
+        let fact = Fact { organization: Some(uuid::Uuid::now_v7()), ..Fact::default() };
+        assert_eq!(
+            fact.at(door, &mut client).await.unwrap_or_else(|error| panic!("{door:?}: {error:?}")),
+            fact.id
+        );
+    }
+    let (_listener, mut notified) = listen(&db.url(), "outbox_ready").await;
+    let event = uuid::Uuid::now_v7();
+    let plain = format!(
+        "begin; set local search_path = outhaul; \
+         INSERT INTO outbox_events (id, organization_id, aggregate_type, aggregate_id, event_type, schema_version, payload, occurred_at) \
+         VALUES ('{event}', gen_random_uuid(), 'tracking_session', gen_random_uuid(), 'tracking_session.completed', 1, '{{\"points\": 12}}', now()); \
+         SELECT pg_notify('outbox_ready', '{event}'); COMMIT"
+    );
+    client.batch_execute(&plain).await.unwrap();
+    assert_eq!(notified.recv().await.unwrap().payload(), event.to_string());
+    let waiting =
+        "select count(*) from outhaul.outbox_unsequenced u join outhaul.outbox_events e using (seq, at)";
+    assert_eq!(db.count(waiting).await, 6);
+    let waits = format!("{waiting} where e.id = '{event}'");
+    assert_eq!(db.count(&waits).await, 1, "it waits for a position, once");
+    assert_eq!(db.count("select outhaul.sequence(100)::bigint").await, 6);
+
+    let of = |more: &str, value: &str| {
+        format!(
+            "insert into outhaul.outbox_events (aggregate_type, aggregate_id, event_type{more}) values ('a', gen_random_uuid(), 'a.b'{value})"
+        )
+    };
+    client.execute(&of("", ""), &[]).await.expect("defaults and all");
+    let bad = client.execute(&of(", schema_version", ", 0"), &[]).await;
+    assert_eq!(Error::from(bad.unwrap_err()).field(), Some("schema_version"), "the trigger checks");
+    let columns = "select a.attname::text from pg_attribute a where attrelid = 'outhaul.outbox_events'::regclass and attnum > 0 and not attisdropped";
+    for column in strings(&db.client, columns).await {
+        if !INSERTABLE_EVENT.contains(&&*column) {
+            refused(&client, &of(&format!(", {column}"), ", default")).await;
+        }
+    }
+    let partitions = "select 'outhaul.' || c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = 'outhaul.outbox_events'::regclass";
+    let partitions = strings(&db.client, partitions).await;
+    assert!(partitions.len() >= 2, "{partitions:?}");
+    for partition in partitions {
+        refused(&client, &of("", "").replace("outhaul.outbox_events", &partition)).await;
+    }
+    for sql in [
+        "select from outhaul.outbox_events",
+        "update outhaul.outbox_events set processed_at = now()",
+        "delete from outhaul.outbox_events",
+        "truncate outhaul.outbox_events",
+        "insert into outhaul.outbox_unsequenced (seq, at) values (1, now())",
+        "delete from outhaul.outbox_unsequenced",
+        "insert into outhaul.outbox_feed (position, seq, at) values (1, 1, now())",
+        "update outhaul.outbox_feed_head set last_position = 0",
+        "select nextval('outhaul.outbox_events_seq_seq')",
+        "select outhaul.sequence(1)",
+        "select outhaul.read(0, 1)",
+        "select outhaul.claim_events(1, gen_random_uuid(), '60 s')",
+        "select outhaul.show_events()",
+        "select outhaul.take_event_key(gen_random_uuid(), null, 'a', 'b', 'c')",
+    ] {
+        refused(&client, sql).await;
+    }
+    refused(&client, &format!("{} returning seq", of("", ""))).await;
+}
+
+#[tokio::test]
 async fn whoever_has_no_role_can_do_nothing() {
     let db = Db::new().await;
     let url = login(&db, None).await;
     let mut client = connect(&url).await;
     for door in Door::ALL {
         let error = Offer::default().at(door, &mut client).await.unwrap_err();
+        assert!(error.is_refused(), "{door:?}: {error:?}");
+        let error = Fact::default().at(door, &mut client).await.unwrap_err();
         assert!(error.is_refused(), "{door:?}: {error:?}");
     }
     for (name, _) in FUNCTIONS {
@@ -391,7 +521,18 @@ async fn shadows(client: &Client, role: &str) {
         }
         for (name, arguments) in [
             ("valid", "text, text, integer, text, integer, integer, timestamptz, interval, text, uuid"),
+            (
+                "event_valid",
+                "text, text, uuid, integer, integer, timestamptz, timestamptz, text, text, text, uuid",
+            ),
             ("take_key", "uuid, uuid, text, text, text"),
+            ("take_event_key", "uuid, uuid, text, text, text"),
+            ("known_subscription", "text"),
+            ("start_position", "text"),
+            ("next_event", "bigint, text[], text[]"),
+            ("history_truncated", "bigint"),
+            ("outbox_edge", "interval"),
+            ("park", "text, bigint, integer, text, text, text, text"),
             ("wake", "timestamptz"),
             ("lanes", "text"),
             ("setting_seconds", "text"),
@@ -462,6 +603,9 @@ async fn shadow_objects_are_never_used_by_any_function() {
             "outhaul.enqueue_many('q', 't', '{1}', array['01a22d96-f667-741b-9170-ea2010b260f3']::uuid[])".into(),
             "outhaul.cancel('01a22d96-f667-741b-9170-ea2010b260f3')".into(),
             "outhaul.schema_state()".into(),
+            format!("outhaul.publish('a.b', 'a', {id}, '1', {id}, idempotency_key => 'k')"),
+            format!("outhaul.publish('a.b', 'a', {id}, '1', idempotency_key => 'k')"),
+            format!("outhaul.publish_many('{{a.b,a.b}}', '{{a,a}}', array[{id}, {id}], '{{1,2}}', array['01a22d96-f667-741b-9170-ea2010b260f4', '01a22d96-f667-741b-9170-ea2010b260f5']::uuid[], idempotency_keys => '{{l,null}}')"),
         ]),
         ("worker", vec![
             "outhaul.floors('q')".into(), "outhaul.next_due('q')".into(), "outhaul.canary('c')".into(),
@@ -474,14 +618,33 @@ async fn shadow_objects_are_never_used_by_any_function() {
             format!("outhaul.worker_beat({id}, 'h', 1, 'v', 1, '{{\"q\": 1}}', 1, 's', 0, false)"), format!("outhaul.worker_gone({id})"),
             "outhaul.remove_expired(10)".into(), "outhaul.upkeep_due('a', '1 s')".into(), "outhaul.upkeep_report('a', 1, '{}', null)".into(),
             "outhaul.partitions()".into(), "outhaul.show_queues()".into(), "outhaul.show_notifications()".into(),
+            "outhaul.ranges()".into(), "outhaul.sequence(100)".into(), "outhaul.read(0, 100, '{a.b}')".into(),
+            "outhaul.subscribe('s', 'beginning', policy => 'park')".into(), "outhaul.subscribe('s')".into(), "outhaul.subscribe('u', '1')".into(),
+            "outhaul.subscribe('v', '2020-01-01')".into(),
+            format!("outhaul.claim_subscription('s', 2, {id}, '60 s')"),
+            format!("outhaul.checkpoint(array[{id}], array[{token}], '{{1}}', '{{1}}', '{{null}}')"),
+            format!("outhaul.checkpoint_in({id}, {token}, 1, 1)"), format!("outhaul.checkpoint_in({id}, {token}, 1, 1, true)"),
+            format!("outhaul.hold(array[{id}], array[{token}], '{{1}}', '{{retry}}', '{{0}}', '{{a}}', '{{b}}', '{{c}}', '{{0}}', '{{1}}', '{{false}}')"),
+            format!("outhaul.renew_subscriptions(array[{id}], array[{token}], '60 s')"), "outhaul.expired_subscriptions(10)".into(),
+            "outhaul.register_relay('beginning')".into(), format!("outhaul.claim_events(2, {id}, '60 s')"),
+            format!("outhaul.complete_events('{{1}}', array['2030-01-01'::timestamptz], array[{token}], '{{1}}')"),
+            format!("outhaul.fail_events('{{1}}', array['2030-01-01'::timestamptz], array[{token}], '{{1}}', '{{retry}}', '{{0}}', '{{a}}', '{{b}}', '{{c}}')"),
+            format!("outhaul.renew_events('{{1}}', array['2030-01-01'::timestamptz], array[{token}], '60 s')"), "outhaul.expired_events(10)".into(),
+            "outhaul.show_subscriptions()".into(), "outhaul.show_outbox()".into(),
         ]),
         ("observer", vec![
             "outhaul.show_queues()".into(), "outhaul.show_jobs()".into(), format!("outhaul.show_job({id})"), format!("outhaul.show_attempts({id})"),
             "outhaul.show_workers()".into(), "outhaul.show_upkeep()".into(), "outhaul.show_audit()".into(), "outhaul.audit_verify()".into(),
+            "outhaul.show_subscriptions()".into(), "outhaul.show_outbox()".into(), "outhaul.show_parked('s')".into(), "outhaul.show_events()".into(),
+            format!("outhaul.show_event({id})"), "outhaul.reconcile_outbox()".into(),
         ]),
         ("operator", vec![
             format!("outhaul.show_payload({id})"), "outhaul.operator_pause('q', true, 'r')".into(), "outhaul.operator_pause('q', false)".into(),
             "outhaul.operator_history('q', 'row')".into(), format!("outhaul.operator_retry({id})"), format!("outhaul.operator_cancel({id})"),
+            format!("outhaul.show_event_payload({id})"), format!("outhaul.operator_relay_retry({id})"),
+            "outhaul.operator_subscription_pause('u', true, 'r')".into(), "outhaul.operator_subscription_rewind('u', '0', 'r')".into(),
+            "outhaul.operator_subscription_skip('u', 1, 'r')".into(), "outhaul.operator_subscription_unpark('u', 1, 'r')".into(),
+            "outhaul.operator_subscription_drop('u', 'r')".into(), "outhaul.operator_rotate_history('r')".into(),
         ]),
     ];
     let mut called = BTreeSet::new();
@@ -495,7 +658,7 @@ async fn shadow_objects_are_never_used_by_any_function() {
             called.insert(call[8..call.find('(').unwrap()].to_owned());
             let result = client.query(&format!("select * from {call}"), &[]).await;
             match result {
-                Err(error) if call.contains("complete_in") => {
+                Err(error) if call.contains("complete_in") || call.contains("checkpoint_in") => {
                     assert_eq!(error.code().unwrap().code(), "OH003", "{error:?}")
                 }
                 result => drop(result.unwrap_or_else(|error| panic!("{role}: {call}: {error:?}"))),
@@ -508,6 +671,9 @@ async fn shadow_objects_are_never_used_by_any_function() {
                 );
                 client.execute(&insert, &[]).await.unwrap_or_else(|error| panic!("{insert}: {error:?}"));
             }
+            let insert = "insert into outhaul.outbox_events (aggregate_type, aggregate_id, event_type) \
+                values ('a', '01a22d96-f667-741b-9170-ea2010b260f0', 'a.b')";
+            client.execute(insert, &[]).await.unwrap_or_else(|error| panic!("{insert}: {error:?}"));
         }
     }
     let of_roles = |(name, roles): &&(&str, &[&str])| !roles.is_empty() && *name != "uuid7";
