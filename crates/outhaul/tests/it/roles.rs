@@ -42,6 +42,8 @@ const FUNCTIONS: &[(&str, &[&str])] = &[
     ("hold", &["worker"]),
     ("renew_subscriptions", &["worker"]),
     ("expired_subscriptions", &["worker"]),
+    ("subscription_due", &["worker"]),
+    ("events_due", &["worker"]),
     ("register_relay", &["worker"]),
     ("claim_events", &["worker"]),
     ("complete_events", &["worker"]),
