@@ -189,7 +189,9 @@ pub(crate) const UPKEEP_DUE: Statement = Statement::value("upkeep_due", &[Text, 
 /// (task, duration_ms, findings, error)
 pub(crate) const UPKEEP_REPORT: Statement = Statement::value("upkeep_report", &[Text, BigInt, Json, Text]);
 /// ()
-pub(crate) const PARTITIONS: Statement = Statement::rows("partitions", &[]);
+pub(crate) const RANGES: Statement = Statement::rows("ranges", &[]);
+/// (n)
+pub(crate) const SEQUENCE: Statement = Statement::value("sequence", &[Int]);
 /// ()
 pub(crate) const SCHEMA_STATE: Statement = Statement::rows("schema_state", &[]);
 
@@ -245,7 +247,8 @@ pub(crate) const CATALOGUE: &[&Statement] = &[
     &REMOVE_EXPIRED,
     &UPKEEP_DUE,
     &UPKEEP_REPORT,
-    &PARTITIONS,
+    &RANGES,
+    &SEQUENCE,
     &SCHEMA_STATE,
     &SHOW_QUEUES,
     &SHOW_JOBS,
@@ -311,7 +314,8 @@ mod tests {
                 vec![Type::VOID]
             }
             "remove_expired" => vec![BIG, BIG, BIG],
-            "partitions" => vec![TEXT, TEXT, TIME, TIME, BOOL, BIG, INT, BIG, TIME, BOOL],
+            "ranges" => vec![TEXT, TEXT, BOOL, BIG, BIG, BOOL, BIG, INT, BIG, BIG, BOOL, BOOL],
+            "sequence" => vec![INT],
             "schema_state" => vec![INT, INT],
             "show_queues" => vec![TEXT, BIG, BIG, BIG, BIG, BIG, BOOL, BIG, BIG, BOOL, TEXT, TEXT, BIG, BIG],
             "show_jobs" => job.to_vec(),
