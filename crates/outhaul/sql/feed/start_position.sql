@@ -12,6 +12,7 @@ set plan_cache_mode = force_custom_plan set jit = off
 as $$ /* outhaul:start_position */
 declare
   kept constant timestamptz := outbox_kept_from();
+  retired constant regclass[] := array(select format('%I.%I', current_schema(), p.name)::regclass from parts('outbox_events') p where p.retired);
   head bigint;
   found_at bigint;
   oldest bigint;
@@ -31,7 +32,9 @@ begin
   end if;
   oldest := coalesce(
     (select max(f.position) from outbox_feed f
-      where f.at < kept and not exists (select from outbox_events e where e.seq = f.seq and e.at = f.at and e.at < kept)),
+      where f.at < kept
+        and not exists (select from outbox_events e
+                         where e.seq = f.seq and e.at = f.at and e.at < kept and e.tableoid <> all (retired))),
     (select min(f.position) - 1 from outbox_feed f), head);
   if start_position.start = 'beginning' then
     return oldest;

@@ -81,8 +81,8 @@ fn ahead_step(tail: &Part, rules: Rules) -> Option<Step> {
         return Some(Step::CloseTail { tail: tail.name.clone(), low, at: border_after(near, rules.step) });
     }
     // Only when a step is missing: carving takes the tail off for a moment, so not at every call.
-    let want = border_after(rules.now, rules.step)
-        .saturating_add(rules.step.saturating_mul(i64::from(rules.ahead)));
+    let want =
+        border_after(rules.now, rules.step).saturating_add(rules.step.saturating_mul(i64::from(rules.ahead)));
     let mut ranges = Vec::new();
     let mut from = low;
     while from < want {
@@ -180,8 +180,9 @@ mod tests {
         };
         let rules = |now| Rules { step: 100, ahead: 2, lead: 50, now, edge: None };
         assert_eq!(next_step(&parts(300), rules(0)), None);
-        let carve =
-            |ranges: &[(i64, i64)], low| Some(Step::Carve { tail: "f_tail".into(), ranges: ranges.to_vec(), low });
+        let carve = |ranges: &[(i64, i64)], low| {
+            Some(Step::Carve { tail: "f_tail".into(), ranges: ranges.to_vec(), low })
+        };
         assert_eq!(next_step(&parts(200), rules(0)), carve(&[(200, 300)], 300));
         assert_eq!(next_step(&parts(200), rules(149)), carve(&[(200, 300), (300, 400)], 400));
         let close = |at| Some(Step::CloseTail { tail: "f_tail".into(), low: 200, at });
@@ -229,7 +230,11 @@ mod tests {
         let step = next_step(&parts, at(104 * DAY)).unwrap();
         let old = vec![("t_first".into(), 102 * DAY), ("a".into(), 103 * DAY)];
         assert_eq!(step, Step::Drop { parts: old });
-        assert_eq!(next_step(&parts, Rules { edge: None, ..at(104 * DAY) }), None, "nothing is known to be old");
+        assert_eq!(
+            next_step(&parts, Rules { edge: None, ..at(104 * DAY) }),
+            None,
+            "nothing is known to be old"
+        );
         let after = [part("t_past", None, Some(103)), part("b", Some(103), Some(110)), ahead];
         assert_eq!(next_step(&after, at(104 * DAY)), None);
     }

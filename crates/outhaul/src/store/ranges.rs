@@ -159,10 +159,7 @@ impl Cut<'_> {
     /// False when there is nothing more to do for this table in this turn.
     async fn carry_out(&self, step: Step, done: &mut RangesDone) -> Result<bool> {
         match step {
-            Step::FinishDetach(name) => {
-                let (parent, part) = (self.parent(), self.part(&name));
-                self.run(&format!("alter table {parent} detach partition {part} finalize")).await?;
-            }
+            Step::FinishDetach(name) => self.finish_detach(&name).await?,
             Step::DropOrphan(name) => {
                 self.drop_detached(&name).await?;
                 done.dropped.push(name);
@@ -187,8 +184,7 @@ impl Cut<'_> {
         if self.holds(&rows).await? {
             return self.carve_out(tail, ranges, low, done).await;
         }
-        let (parent, part) = (self.parent(), self.part(tail));
-        self.run(&format!("alter table {parent} detach partition {part} concurrently")).await?;
+        self.detach(tail).await?;
         for (from, to) in ranges {
             let name = self.axis.part_name(&self.table, *from);
             self.attach_new(&name, &self.axis.quoted(*from), &self.axis.quoted(*to)).await?;
@@ -209,8 +205,8 @@ impl Cut<'_> {
     ) -> Result<()> {
         let (parent, part) = (self.parent(), self.part(tail));
         let (key, owner) = (self.key().await?, self.owner().await?);
-        let late = self.holds(&format!("exists (select from {part} where {key} < {})", self.axis.quoted(low)));
-        if late.await? {
+        let late = format!("exists (select from {part} where {key} < {})", self.axis.quoted(low));
+        if self.holds(&late).await? {
             done.late_tails.push(self.table.clone());
         }
         let mut sql = format!(
@@ -247,7 +243,8 @@ impl Cut<'_> {
         let exists = format!("to_regclass('{tail}') is not null");
         let late = self.holds(&exists).await?
             && self.holds(&format!("exists (select from {tail} where {key} < {low})")).await?;
-        let mut sql = format!("begin; {} {} ", self.create(&name, &self.owner().await?), without_checks(&tail));
+        let mut sql =
+            format!("begin; {} {} ", self.create(&name, &self.owner().await?), without_checks(&tail));
         if late {
             done.late_tails.push(self.table.clone());
             let (silent, again) = self.without_triggers();
@@ -321,8 +318,7 @@ impl Cut<'_> {
             return Ok(false);
         }
         for (name, _) in &free {
-            let (parent, part) = (self.parent(), self.part(name));
-            self.run(&format!("alter table {parent} detach partition {part} concurrently")).await?;
+            self.detach(name).await?;
         }
         let (complete, until) = (free.len() == all, free.iter().map(|(_, high)| *high).max());
         for (name, _) in free {
@@ -333,6 +329,21 @@ impl Cut<'_> {
             self.attach_past(until).await?;
         }
         Ok(complete)
+    }
+
+    /// The first half waits for everybody who has touched the table, open and prepared transactions included; the
+    /// second, by itself, only for those who may still look at this partition.
+    async fn detach(&self, name: &str) -> Result<()> {
+        let (parent, part) = (self.parent(), self.part(name));
+        match self.run(&format!("alter table {parent} detach partition {part} concurrently")).await {
+            Err(error) if error.sqlstate() == Some("55P03") => self.finish_detach(name).await,
+            result => result,
+        }
+    }
+
+    async fn finish_detach(&self, name: &str) -> Result<()> {
+        let (parent, part) = (self.parent(), self.part(name));
+        self.run(&format!("alter table {parent} detach partition {part} finalize")).await
     }
 
     /// Whether partitions go only when they are proven not to be needed.

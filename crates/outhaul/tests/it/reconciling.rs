@@ -5,7 +5,8 @@ use tokio_postgres::Client;
 use crate::support::Db;
 
 async fn publish(client: &Client, n: i32) {
-    let sql = "select outhaul.publish('order.changed', 'order', gen_random_uuid()) from generate_series(1, $1)";
+    let sql =
+        "select outhaul.publish('order.changed', 'order', gen_random_uuid()) from generate_series(1, $1)";
     client.execute(sql, &[&n]).await.unwrap();
 }
 
@@ -15,7 +16,8 @@ async fn sequence(client: &Client) {
 
 /// What it finds: the word, the number of the event, the position, the subscription.
 async fn findings(client: &Client) -> Vec<(String, Option<i64>, Option<i64>, Option<String>)> {
-    let sql = "select finding, seq, position, subscription from outhaul.reconcile_outbox() order by 1, 2, 3, 4";
+    let sql =
+        "select finding, seq, position, subscription from outhaul.reconcile_outbox() order by 1, 2, 3, 4";
     let rows = client.query(sql, &[]).await.unwrap_or_else(|error| panic!("{error:?}"));
     rows.iter().map(|row| (row.get(0), row.get(1), row.get(2), row.get(3))).collect()
 }
@@ -30,45 +32,59 @@ async fn every_damage_is_named() {
     type Found = (&'static str, Option<i64>, Option<i64>, Option<&'static str>);
     // What was done; what is found: the word, the position of the event meant, the position, the subscription.
     let damages: &[(&str, &[Found])] = &[
-        ("delete from outhaul.outbox_feed where position = 5", &[
-            ("event_without_position", Some(5), None, None),
-            ("hole_in_feed", None, Some(5), None),
-        ]),
-        ("delete from outhaul.outbox_feed where position = 1", &[
-            ("event_without_position", Some(1), None, None),
-        ]),
-        ("delete from outhaul.outbox_feed where position = 10", &[
-            ("event_without_position", Some(10), None, None),
-            ("head_off_feed", None, Some(10), None),
-        ]),
-        ("delete from outhaul.outbox_events where seq = (select seq from outhaul.outbox_feed where position = 4)", &[
-            ("position_without_event", Some(4), Some(4), None),
-        ]),
-        ("delete from outhaul.outbox_events where seq = (select seq from outhaul.outbox_feed where position = 1)", &[
-            ("position_without_event", Some(1), Some(1), None),
-        ]),
-        ("update outhaul.subscriptions set position = 11 where name = 'reader'", &[
-            ("checkpoint_beyond_head", None, Some(11), Some("reader")),
-        ]),
-        ("update outhaul.subscriptions set history_id = gen_random_uuid() where name = 'reader'", &[
-            ("checkpoint_of_another_history", None, Some(7), Some("reader")),
-        ]),
-        ("insert into outhaul.outbox_feed select 11, seq, at from outhaul.outbox_feed where position = 3; \
-          update outhaul.outbox_feed_head set last_position = 11", &[
-            ("event_with_two_positions", Some(3), Some(3), None),
-        ]),
-        ("update outhaul.outbox_feed_head set last_position = 12", &[("head_off_feed", None, Some(12), None)]),
+        (
+            "delete from outhaul.outbox_feed where position = 5",
+            &[("event_without_position", Some(5), None, None), ("hole_in_feed", None, Some(5), None)],
+        ),
+        (
+            "delete from outhaul.outbox_feed where position = 1",
+            &[("event_without_position", Some(1), None, None)],
+        ),
+        (
+            "delete from outhaul.outbox_feed where position = 10",
+            &[("event_without_position", Some(10), None, None), ("head_off_feed", None, Some(10), None)],
+        ),
+        (
+            "delete from outhaul.outbox_events where seq = (select seq from outhaul.outbox_feed where position = 4)",
+            &[("position_without_event", Some(4), Some(4), None)],
+        ),
+        (
+            "delete from outhaul.outbox_events where seq = (select seq from outhaul.outbox_feed where position = 1)",
+            &[("position_without_event", Some(1), Some(1), None)],
+        ),
+        (
+            "update outhaul.subscriptions set position = 11 where name = 'reader'",
+            &[("checkpoint_beyond_head", None, Some(11), Some("reader"))],
+        ),
+        (
+            "update outhaul.subscriptions set history_id = gen_random_uuid() where name = 'reader'",
+            &[("checkpoint_of_another_history", None, Some(7), Some("reader"))],
+        ),
+        (
+            "insert into outhaul.outbox_feed select 11, seq, at from outhaul.outbox_feed where position = 3; \
+          update outhaul.outbox_feed_head set last_position = 11",
+            &[("event_with_two_positions", Some(3), Some(3), None)],
+        ),
+        (
+            "update outhaul.outbox_feed_head set last_position = 12",
+            &[("head_off_feed", None, Some(12), None)],
+        ),
         ("update outhaul.outbox_feed_head set last_position = 9", &[("head_off_feed", None, Some(9), None)]),
-        ("update outhaul.outbox_events set available_at = 'infinity' where seq = (select seq from outhaul.outbox_feed where position = 6)", &[
-            ("event_without_disposition", Some(6), None, None),
-        ]),
-        ("insert into outhaul.outbox_unsequenced select seq, at - interval '1 hour' from outhaul.outbox_feed where position = 2", &[
-            ("position_missing_for_long", Some(2), None, None),
-        ]),
-        ("delete from outhaul.outbox_feed where position <= 8", &[
-            ("checkpoint_truncated", None, Some(7), Some("reader")),
-            ("event_without_position", Some(1), None, None),
-        ]),
+        (
+            "update outhaul.outbox_events set available_at = 'infinity' where seq = (select seq from outhaul.outbox_feed where position = 6)",
+            &[("event_without_disposition", Some(6), None, None)],
+        ),
+        (
+            "insert into outhaul.outbox_unsequenced select seq, at - interval '1 hour' from outhaul.outbox_feed where position = 2",
+            &[("position_missing_for_long", Some(2), None, None)],
+        ),
+        (
+            "delete from outhaul.outbox_feed where position <= 8",
+            &[
+                ("checkpoint_truncated", None, Some(7), Some("reader")),
+                ("event_without_position", Some(1), None, None),
+            ],
+        ),
     ];
     for (damage, expected) in damages {
         let db = Db::new().await;
@@ -87,7 +103,9 @@ async fn every_damage_is_named() {
             let one = ((*finding).to_owned(), seq, *position, subscription.map(str::to_owned));
             assert!(found.contains(&one), "{damage}: {one:?} is not among {found:?}");
         }
-        let kinds = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
+        let kinds = |names: Vec<&str>| {
+            names.into_iter().map(str::to_owned).collect::<std::collections::BTreeSet<_>>()
+        };
         assert_eq!(
             found.iter().map(|one| one.0.clone()).collect::<std::collections::BTreeSet<_>>(),
             kinds(expected.iter().map(|one| one.0).collect()),
@@ -110,9 +128,7 @@ async fn a_direct_insert_into_a_partition_past_the_trigger_is_found() {
         )
     };
     // PostgreSQL 17 and later give the identity to partitions.
-    let insert = |replica: &str| {
-        insert(replica).replace("values", "overriding system value values")
-    };
+    let insert = |replica: &str| insert(replica).replace("values", "overriding system value values");
     db.client.batch_execute(&insert("")).await.unwrap();
     assert_eq!(findings(&db.client).await, [], "a partition has the trigger as well");
     sequence(&db.client).await;

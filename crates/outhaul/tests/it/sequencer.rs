@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use outhaul::{MigrateOptions, migrate};
+use outhaul_local::{Throwaway, ThrowawayOptions};
 use tokio_postgres::{Client, IsolationLevel};
 use uuid::Uuid;
 
-use crate::support::Db;
+use crate::support::{Db, connect, until};
 
 /// Aggregates with versions, and what the readers that are shown to be wrong go by: a row beside each event, with
 /// its number and its transaction.
@@ -19,7 +21,8 @@ const STAGE: &str = "create table aggregates (id uuid primary key, version bigin
 async fn change(client: &Client, aggregate: Uuid) -> i64 {
     let lock = "update aggregates set version = version + 1 where id = $1 returning version";
     let version: i64 = client.query_one(lock, &[&aggregate]).await.unwrap().get(0);
-    let publish = "select outhaul.publish('order.changed', 'order', $1, jsonb_build_object('version', $2::bigint))";
+    let publish =
+        "select outhaul.publish('order.changed', 'order', $1, jsonb_build_object('version', $2::bigint))";
     let id: Uuid = client.query_one(publish, &[&aggregate, &version]).await.unwrap().get(0);
     let note = "insert into noted (seq, aggregate, version) \
         select e.seq, $2, $3 from outhaul.outbox_events e where e.id = $1 returning seq";
@@ -57,7 +60,10 @@ async fn gated(client: &Client) -> Vec<(Uuid, i64)> {
 /// How often a version comes after a later one of its aggregate.
 fn inversions(order: &[(Uuid, i64)]) -> usize {
     let mut last: BTreeMap<Uuid, i64> = BTreeMap::new();
-    order.iter().filter(|(aggregate, version)| last.insert(*aggregate, *version).is_some_and(|l| l > *version)).count()
+    order
+        .iter()
+        .filter(|(aggregate, version)| last.insert(*aggregate, *version).is_some_and(|l| l > *version))
+        .count()
 }
 
 /// One of eight producers: commits, rollbacks, savepoints and prepared transactions in turn.
@@ -96,7 +102,8 @@ async fn turn(client: &Client, n: i32) -> i32 {
 
 /// Numbers in the order of their positions.
 async fn feed(client: &Client) -> Vec<i64> {
-    let rows = client.query("select position, seq from outhaul.outbox_feed order by position", &[]).await.unwrap();
+    let rows =
+        client.query("select position, seq from outhaul.outbox_feed order by position", &[]).await.unwrap();
     for (row, n) in rows.iter().zip(1..) {
         assert_eq!(row.get::<_, i64>(0), n, "positions are dense");
     }
@@ -121,7 +128,8 @@ async fn crossed_commits(early: &Client, late: &Client, aggregates: [Uuid; 2], n
 /// Two transactions of which the one that began first changes an aggregate last.
 async fn crossed_beginnings(first: &Client, second: &Client, aggregate: Uuid) {
     // Any write gives it its number, here one that has nothing to do with the aggregate.
-    run(first, "begin; create temp table if not exists unrelated (n int); insert into unrelated values (1)").await;
+    run(first, "begin; create temp table if not exists unrelated (n int); insert into unrelated values (1)")
+        .await;
     run(second, "begin").await;
     change(second, aggregate).await;
     run(second, "commit").await;
@@ -131,20 +139,24 @@ async fn crossed_beginnings(first: &Client, second: &Client, aggregate: Uuid) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_committed_event_has_one_position_in_the_order_of_its_aggregate_and_other_readers_fail() {
-    let db = Db::new().await;
-    run(&db.client, STAGE).await;
+    // A server of its own: transactions of whatever database hold the gate of transaction numbers.
+    let options = ThrowawayOptions::new().durable(false).setting("max_prepared_transactions", "10");
+    let server = Throwaway::start_new(options).await.unwrap();
+    migrate(&server.url().parse().unwrap(), &MigrateOptions::default()).await.unwrap();
+    let client = connect(&server.url()).await;
+    run(&client, STAGE).await;
     let ids = "insert into aggregates (id) select gen_random_uuid() from generate_series(1, 8) returning id";
-    let ids: Vec<Uuid> = db.client.query(ids, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+    let ids: Vec<Uuid> = client.query(ids, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
     // Of the last four one is locked all the while, and three are for the explicit crossings.
     let shared = Arc::new(ids[..4].to_vec());
-    let mut holder = db.connect().await;
+    let mut holder = connect(&server.url()).await;
     let held = holder.transaction().await.unwrap();
     held.execute("update aggregates set version = version + 1 where id = $1", &[&ids[4]]).await.unwrap();
 
     let over = Arc::new(AtomicBool::new(false));
     let mut sequencers = Vec::new();
     for n in [1, 7, 1_000] {
-        let (client, over) = (db.connect().await, over.clone());
+        let (client, over) = (connect(&server.url()).await, over.clone());
         sequencers.push(tokio::spawn(async move {
             let (mut given, mut refused) = (0, 0);
             while !over.load(Ordering::SeqCst) {
@@ -158,22 +170,25 @@ async fn every_committed_event_has_one_position_in_the_order_of_its_aggregate_an
     }
     let mut producers = Vec::new();
     for n in 0..8 {
-        let name = format!("{}-{n}", db.database.name());
-        producers.push(tokio::spawn(produce(db.connect().await, name, shared.clone())));
+        let name = format!("producer {n}");
+        producers.push(tokio::spawn(produce(connect(&server.url()).await, name, shared.clone())));
     }
-    let mut naive = Naive { client: db.connect().await, cursor: 0, got: BTreeSet::new() };
-    let (one, two) = (db.connect().await, db.connect().await);
+    let mut naive = Naive { client: connect(&server.url()).await, cursor: 0, got: BTreeSet::new() };
+    let (one, two) = (connect(&server.url()).await, connect(&server.url()).await);
     let mut missed = Vec::new();
     for _ in 0..5 {
         missed.push(crossed_commits(&one, &two, [ids[5], ids[6]], &mut naive).await);
         crossed_beginnings(&one, &two, ids[7]).await;
     }
-    let stalled = gated(&db.client).await;
+    let stalled = gated(&client).await;
     for producer in producers {
         producer.await.unwrap();
     }
     // The holder's transaction still stands, and everything else has its position.
-    db.until("a position for all", "select count(*) = 0 from outhaul.outbox_unsequenced").await;
+    until("a position for all", || async {
+        client.query("select from outhaul.outbox_unsequenced limit 1", &[]).await.unwrap().is_empty()
+    })
+    .await;
     over.store(true, Ordering::SeqCst);
     let mut given = 0;
     for sequencer in sequencers {
@@ -181,10 +196,10 @@ async fn every_committed_event_has_one_position_in_the_order_of_its_aggregate_an
     }
     held.rollback().await.unwrap();
 
-    let order = feed(&db.client).await;
-    let committed = "select e.seq, e.aggregate_id, (e.payload->>'version')::bigint from outhaul.outbox_events e";
-    let committed: BTreeMap<i64, (Uuid, i64)> = db
-        .client
+    let order = feed(&client).await;
+    let committed =
+        "select e.seq, e.aggregate_id, (e.payload->>'version')::bigint from outhaul.outbox_events e";
+    let committed: BTreeMap<i64, (Uuid, i64)> = client
         .query(committed, &[])
         .await
         .unwrap()
@@ -200,22 +215,32 @@ async fn every_committed_event_has_one_position_in_the_order_of_its_aggregate_an
     let mut versions: BTreeMap<Uuid, Vec<i64>> = BTreeMap::new();
     order.iter().for_each(|(aggregate, version)| versions.entry(*aggregate).or_default().push(*version));
     for (aggregate, versions) in versions {
-        assert_eq!(versions, (1..=versions.len() as i64).collect::<Vec<_>>(), "{aggregate}: every change, in order");
+        assert_eq!(
+            versions,
+            (1..=versions.len() as i64).collect::<Vec<_>>(),
+            "{aggregate}: every change, in order"
+        );
     }
 
     // The same load, read in the two ways that look right.
-    assert!(missed.iter().all(|seq| !naive.got.contains(seq)), "a cursor on the number passes over late commits");
-    let by_transaction = gated(&db.client).await;
+    assert!(
+        missed.iter().all(|seq| !naive.got.contains(seq)),
+        "a cursor on the number passes over late commits"
+    );
+    let by_transaction = gated(&client).await;
     assert_eq!(by_transaction.len(), committed.len());
     assert!(inversions(&by_transaction) >= 5, "the order of transactions is not that of changes");
-    assert!(stalled.is_empty(), "and an unrelated transaction holds everything back");
+    assert!(stalled.is_empty(), "and an unrelated transaction holds everything back: {stalled:?}");
 }
 
 #[tokio::test]
 async fn one_has_the_turn_and_the_others_are_told_at_once() {
     let mut db = Db::new().await;
     let rival = db.connect().await;
-    db.client.execute("select outhaul.publish('order.changed', 'order', gen_random_uuid())", &[]).await.unwrap();
+    db.client
+        .execute("select outhaul.publish('order.changed', 'order', gen_random_uuid())", &[])
+        .await
+        .unwrap();
     let tx = db.client.transaction().await.unwrap();
     assert_eq!(tx.query_one("select outhaul.sequence(10)", &[]).await.unwrap().get::<_, i32>(0), 1);
     assert_eq!(turn(&rival, 10).await, -1);
@@ -231,7 +256,8 @@ async fn behind_a_held_snapshot_nothing_is_missed() {
     let ids = "insert into aggregates (id) select gen_random_uuid() from generate_series(1, 2) returning id";
     let ids: Vec<Uuid> = db.client.query(ids, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
     let mut holder = db.connect().await;
-    let held = holder.build_transaction().isolation_level(IsolationLevel::RepeatableRead).start().await.unwrap();
+    let held =
+        holder.build_transaction().isolation_level(IsolationLevel::RepeatableRead).start().await.unwrap();
     held.execute("update aggregates set version = 7 where id = $1", &[&ids[1]]).await.unwrap();
     let mut expected = Vec::new();
     for _ in 0..20 {
@@ -278,7 +304,8 @@ async fn a_commit_far_behind_the_floor_is_found_by_the_next_look_from_the_beginn
     run(&late, "begin").await;
     let below = change(&late, ids[0]).await;
     expected.push(change(&db.client, ids[1]).await);
-    let ahead = "update outhaul.outbox_feed_head set look_cost = '1 s', looked_at = clock_timestamp(), floor = $1";
+    let ahead =
+        "update outhaul.outbox_feed_head set look_cost = '1 s', looked_at = clock_timestamp(), floor = $1";
     db.client.execute(ahead, &[&below]).await.unwrap();
     assert_eq!(turn(&db.client, 100).await, 1);
     run(&late, "commit").await;
