@@ -21,7 +21,7 @@ as $$ /* outhaul:reconcile_outbox */
   union all
   (select 'position_without_event', f.seq, f.position, null, 'its event was removed by hand: readers stop here'
      from outbox_feed f
-    where f.at >= (select min(e.at) from outbox_events e)
+    where f.at >= coalesce(outbox_kept_from(), '-infinity')
       and not exists (select from outbox_events e where e.seq = f.seq and e.at = f.at)
     order by f.position limit reconcile_outbox.n)
   union all
@@ -35,9 +35,8 @@ as $$ /* outhaul:reconcile_outbox */
   union all
   (select 'head_off_feed', null, h.last_position, null, format('the last position in the feed is %s', m.last)
      from outbox_feed_head h cross join (select max(f.position) as last from outbox_feed f) m
-    where m.last is distinct from h.last_position and (m.last is not null or h.last_position > 0)
-      -- After retention the feed may be empty.
-      and not (m.last is null and not exists (select from outbox_events)))
+    -- After retention the feed may be empty; an event that has lost its place in it is named above.
+    where m.last <> h.last_position)
   union all
   (select 'position_missing_for_long', u.seq, null, null,
           format('committed or not, it was written %s ago: no reader turns the sequencer, or the row is without its event', statement_timestamp() - u.at)

@@ -23,12 +23,11 @@ use crate::decide::pace::{FAR_SHARE, Lane};
 use crate::decide::verdict::{Ending, RetryPolicy, verdict};
 use crate::error::{Error, Kind, Result};
 use crate::model::{FailureClass, FailureKind};
-use crate::store::ranges;
 use crate::store::source::VERSION;
 use crate::store::statement::{
-    EXPIRED, PUBLISH_FLOORS, REMOVE_EXPIRED, SEQUENCE, TAKE_SWEEP, UPKEEP_DUE, UPKEEP_REPORT, WORKER_BEAT,
-    WORKER_GONE,
+    EXPIRED, PUBLISH_FLOORS, REMOVE_EXPIRED, TAKE_SWEEP, UPKEEP_DUE, UPKEEP_REPORT, WORKER_BEAT, WORKER_GONE,
 };
+use crate::store::{ranges, sequence};
 use crate::telemetry;
 
 /// Expired leases settled in one statement.
@@ -78,8 +77,6 @@ pub(crate) struct Upkeep {
     pub(crate) stop: CancellationToken,
 }
 
-/// The most events that get a position in one turn of the sequencer.
-const TURN: i32 = 1_000;
 /// How long the upkeep of partitions may take before its connection is taken for dead.
 const RANGES_PATIENCE: Duration = Duration::from_secs(120);
 
@@ -338,14 +335,9 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Gives positions to events that nobody reads, so that their age is known and retention is not held up.
     async fn sequence(&self) -> Result<()> {
-        loop {
-            let rows = self.db.rows(&SEQUENCE, &[&TURN]).await?;
-            if rows.first().is_none_or(|row| row.get::<_, i32>(0) < TURN) {
-                return Ok(());
-            }
-        }
+        let conn = self.db.link.get().await;
+        sequence::sequence(&conn, &self.db.schema).await.map(drop)
     }
 
     async fn retention(&self) -> Result<serde_json::Value> {

@@ -264,7 +264,7 @@ pub(crate) const UPKEEP_DUE: Statement = Statement::value("upkeep_due", &[Text, 
 /// (task, duration_ms, findings, error)
 pub(crate) const UPKEEP_REPORT: Statement = Statement::value("upkeep_report", &[Text, BigInt, Json, Text]);
 /// ()
-pub(crate) const PARTITIONS: Statement = Statement::rows("partitions", &[]);
+pub(crate) const RANGES: Statement = Statement::rows("ranges", &[]);
 /// ()
 pub(crate) const SCHEMA_STATE: Statement = Statement::rows("schema_state", &[]);
 
@@ -338,7 +338,7 @@ pub(crate) const CATALOGUE: &[&Statement] = &[
     &REMOVE_EXPIRED,
     &UPKEEP_DUE,
     &UPKEEP_REPORT,
-    &PARTITIONS,
+    &RANGES,
     &SCHEMA_STATE,
     &SHOW_QUEUES,
     &SHOW_JOBS,
@@ -375,9 +375,10 @@ mod tests {
         const TIME: Type = Type::TIMESTAMPTZ;
         let job = [ID, ID, TEXT, TEXT, TEXT, INT, TIME, INT, INT, TIME, TEXT, TEXT, TEXT, TIME, TIME];
         match name {
-            "enqueue" | "enqueue_many" | "cancel" | "publish" | "publish_many" | "complete_in" | "checkpoint_in" => {
+            "enqueue" | "enqueue_many" | "cancel" | "publish" | "publish_many" | "complete_in"
+            | "checkpoint_in" => {
                 vec![TEXT]
-            },
+            }
             "sequence" => vec![INT],
             "subscribe" => vec![ID],
             "claim_subscription" => vec![
@@ -421,7 +422,7 @@ mod tests {
                 vec![Type::VOID]
             }
             "remove_expired" => vec![BIG, BIG, BIG],
-            "partitions" => vec![TEXT, TEXT, TIME, TIME, BOOL, BIG, INT, BIG, TIME, BOOL],
+            "ranges" => vec![TEXT, TEXT, BOOL, BIG, BIG, BOOL, BIG, INT, BIG, BIG, BOOL, BOOL],
             "schema_state" => vec![INT, INT],
             "show_queues" => vec![TEXT, BIG, BIG, BIG, BIG, BIG, BOOL, BIG, BIG, BOOL, TEXT, TEXT, BIG, BIG],
             "show_jobs" => job.to_vec(),
