@@ -47,7 +47,7 @@ CREATE FUNCTION outhaul.cancel(id uuid, reason text DEFAULT NULL::text) RETURNS 
     SET enable_mergejoin TO 'off'
     AS '...';
 
-CREATE FUNCTION outhaul.checkpoint(ids uuid[], lease_tokens uuid[], claim_nos integer[], positions bigint[], unparked bigint[]) RETURNS TABLE(id uuid, state text)
+CREATE FUNCTION outhaul.checkpoint(ids uuid[], lease_tokens uuid[], claim_nos integer[], positions bigint[], unparked bigint[], committed bigint[] DEFAULT NULL::bigint[]) RETURNS TABLE(id uuid, state text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -57,7 +57,7 @@ CREATE FUNCTION outhaul.checkpoint(ids uuid[], lease_tokens uuid[], claim_nos in
     SET lock_timeout TO '100ms'
     AS '...';
 
-CREATE FUNCTION outhaul.checkpoint_in(id uuid, lease_token uuid, claim_no integer, "position" bigint, unparked boolean DEFAULT false) RETURNS void
+CREATE FUNCTION outhaul.checkpoint_in(id uuid, lease_token uuid, claim_no integer, "position" bigint, unparked boolean DEFAULT false, after bigint DEFAULT 0) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -78,7 +78,7 @@ CREATE FUNCTION outhaul.claim(queue text, n integer, worker uuid, lease interval
     SET jit TO 'off'
     AS '...';
 
-CREATE FUNCTION outhaul.claim_events(n integer, worker uuid, lease interval, skip_types text[] DEFAULT '{}'::text[]) RETURNS TABLE(seq bigint, at timestamp with time zone, lease_token uuid, claim_no integer, attempts integer, id uuid, organization_id uuid, aggregate_type text, aggregate_id uuid, event_type text, schema_version integer, payload text, occurred_at timestamp with time zone, available_at timestamp with time zone, partition_key text, traceparent text)
+CREATE FUNCTION outhaul.claim_events(n integer, worker uuid, lease interval, skip_types text[] DEFAULT '{}'::text[]) RETURNS TABLE(seq bigint, at timestamp with time zone, lease_token uuid, claim_no integer, attempts integer, max_attempts integer, id uuid, organization_id uuid, aggregate_type text, aggregate_id uuid, event_type text, schema_version integer, payload text, occurred_at timestamp with time zone, available_at timestamp with time zone, partition_key text, traceparent text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -89,7 +89,7 @@ CREATE FUNCTION outhaul.claim_events(n integer, worker uuid, lease interval, ski
     SET jit TO 'off'
     AS '...';
 
-CREATE FUNCTION outhaul.claim_subscription(name text, n integer, worker uuid, lease interval) RETURNS TABLE(subscription_id uuid, lease_token uuid, claim_no integer, attempts integer, policy text, through bigint, unparked boolean, "position" bigint, seq bigint, at timestamp with time zone, id uuid, organization_id uuid, aggregate_type text, aggregate_id uuid, event_type text, schema_version integer, payload text, occurred_at timestamp with time zone, partition_key text, traceparent text)
+CREATE FUNCTION outhaul.claim_subscription(name text, n integer, worker uuid, lease interval) RETURNS TABLE(subscription_id uuid, lease_token uuid, claim_no integer, attempts integer, max_attempts integer, policy text, through bigint, unparked boolean, "position" bigint, seq bigint, at timestamp with time zone, id uuid, organization_id uuid, aggregate_type text, aggregate_id uuid, event_type text, schema_version integer, payload text, occurred_at timestamp with time zone, partition_key text, traceparent text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -145,6 +145,13 @@ CREATE FUNCTION outhaul.event_valid(event_type text, aggregate_type text, aggreg
     LANGUAGE plpgsql IMMUTABLE
     AS '...';
 
+CREATE FUNCTION outhaul.events_due() RETURNS bigint
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
 CREATE FUNCTION outhaul.expired(queue text, n integer, priorities smallint[] DEFAULT NULL::smallint[], shares integer[] DEFAULT NULL::integer[], run_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], behind_ms bigint[] DEFAULT NULL::bigint[]) RETURNS TABLE(id uuid, lease_token uuid, claim_no integer, attempts integer, max_attempts integer, job_type text, locked_by uuid, overdue_ms bigint)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
@@ -157,14 +164,14 @@ CREATE FUNCTION outhaul.expired(queue text, n integer, priorities smallint[] DEF
     SET jit TO 'off'
     AS '...';
 
-CREATE FUNCTION outhaul.expired_events(n integer) RETURNS TABLE(seq bigint, at timestamp with time zone, lease_token uuid, claim_no integer, attempts integer, event_type text, claimed_by text, overdue_ms bigint)
+CREATE FUNCTION outhaul.expired_events(n integer) RETURNS TABLE(seq bigint, at timestamp with time zone, lease_token uuid, claim_no integer, attempts integer, max_attempts integer, event_type text, claimed_by text, overdue_ms bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
     SET jit TO 'off'
     AS '...';
 
-CREATE FUNCTION outhaul.expired_subscriptions(n integer) RETURNS TABLE(id uuid, lease_token uuid, claim_no integer, attempts integer, policy text, name text, locked_by uuid, overdue_ms bigint)
+CREATE FUNCTION outhaul.expired_subscriptions(n integer) RETURNS TABLE(id uuid, lease_token uuid, claim_no integer, attempts integer, max_attempts integer, policy text, name text, locked_by uuid, overdue_ms bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
@@ -187,6 +194,13 @@ CREATE FUNCTION outhaul.fail_events(seqs bigint[], ats timestamp with time zone[
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.feed_edge() RETURNS bigint
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_custom_plan'
     SET jit TO 'off'
     AS '...';
 
@@ -240,6 +254,7 @@ CREATE TABLE outhaul.subscriptions (
     aggregate_types text[],
     policy outhaul.subscription_policy DEFAULT 'block'::outhaul.subscription_policy NOT NULL,
     gone_after interval DEFAULT '1 day'::interval NOT NULL,
+    max_attempts integer DEFAULT 10 NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     paused_at timestamp with time zone,
@@ -355,11 +370,17 @@ CREATE FUNCTION outhaul.operator_subscription_unpark(name text, "position" bigin
 CREATE FUNCTION outhaul.outbox_edge(keep interval) RETURNS timestamp with time zone
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET jit TO 'off'
     AS '...';
 
 CREATE FUNCTION outhaul.outbox_insert() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.outbox_kept_from() RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
     AS '...';
 
 CREATE FUNCTION outhaul.park(subscription text, "position" bigint, attempts integer, how text, class text, code text, summary text) RETURNS void
@@ -369,6 +390,12 @@ CREATE FUNCTION outhaul.park(subscription text, "position" bigint, attempts inte
 CREATE FUNCTION outhaul.partitions() RETURNS TABLE(parent text, name text, low timestamp with time zone, high timestamp with time zone, detach_pending boolean, step_seconds bigint, ahead integer, keep_seconds bigint, now timestamp with time zone, orphan boolean)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET "TimeZone" TO 'UTC'
+    SET "DateStyle" TO 'ISO'
+    AS '...';
+
+CREATE FUNCTION outhaul.parts(parent text) RETURNS TABLE(name text, low text, high text, detach_pending boolean, orphan boolean, retired boolean)
+    LANGUAGE sql STABLE
     SET "TimeZone" TO 'UTC'
     SET "DateStyle" TO 'ISO'
     AS '...';
@@ -388,11 +415,9 @@ CREATE FUNCTION outhaul.publish_many(event_types text[], aggregate_types text[],
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
 
-CREATE FUNCTION outhaul.ranges() RETURNS TABLE(parent text, name text, by_time boolean, low bigint, high bigint, detach_pending boolean, step bigint, ahead integer, now bigint, edge bigint, orphan boolean)
+CREATE FUNCTION outhaul.ranges() RETURNS TABLE(parent text, name text, by_time boolean, low bigint, high bigint, detach_pending boolean, step bigint, ahead integer, now bigint, edge bigint, orphan boolean, retired boolean)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
-    SET "TimeZone" TO 'UTC'
-    SET "DateStyle" TO 'ISO'
     AS '...';
 
 CREATE FUNCTION outhaul.read(after bigint, n integer, event_types text[] DEFAULT NULL::text[], aggregate_types text[] DEFAULT NULL::text[]) RETURNS TABLE("position" bigint, seq bigint, at timestamp with time zone, id uuid, organization_id uuid, aggregate_type text, aggregate_id uuid, event_type text, schema_version integer, payload text, occurred_at timestamp with time zone, partition_key text, traceparent text)
@@ -411,7 +436,7 @@ CREATE FUNCTION outhaul.reconcile_outbox(n integer DEFAULT 100) RETURNS TABLE(fi
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
 
-CREATE FUNCTION outhaul.register_relay(start text DEFAULT 'now'::text) RETURNS boolean
+CREATE FUNCTION outhaul.register_relay(start text DEFAULT 'now'::text, max_attempts integer DEFAULT 10) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
@@ -585,10 +610,17 @@ CREATE FUNCTION outhaul.snooze(id uuid, lease_token uuid, claim_no integer, dela
 CREATE FUNCTION outhaul.start_position(start text) RETURNS bigint
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET jit TO 'off'
     AS '...';
 
-CREATE FUNCTION outhaul.subscribe(name text, start text DEFAULT 'now'::text, event_types text[] DEFAULT NULL::text[], aggregate_types text[] DEFAULT NULL::text[], policy text DEFAULT 'block'::text, gone_after interval DEFAULT '1 day'::interval) RETURNS uuid
+CREATE FUNCTION outhaul.subscribe(name text, start text DEFAULT 'now'::text, event_types text[] DEFAULT NULL::text[], aggregate_types text[] DEFAULT NULL::text[], policy text DEFAULT 'block'::text, gone_after interval DEFAULT '1 day'::interval, max_attempts integer DEFAULT 10) RETURNS uuid
     LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.subscription_due(name text) RETURNS bigint
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
 
@@ -943,6 +975,7 @@ CREATE TABLE outhaul.ranged_tables (
 CREATE TABLE outhaul.relay (
     one boolean DEFAULT true NOT NULL,
     starts_at timestamp with time zone NOT NULL,
+    max_attempts integer DEFAULT 10 NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     CONSTRAINT relay_one_check CHECK (one)
 );
@@ -1102,6 +1135,8 @@ CREATE INDEX jobs_finished_id ON ONLY outhaul.jobs_finished USING btree (id);
 
 CREATE INDEX outbox_events_id ON ONLY outhaul.outbox_events USING btree (id);
 
+CREATE INDEX outbox_feed_at ON ONLY outhaul.outbox_feed USING brin (at);
+
 CREATE INDEX outbox_feed_seq ON ONLY outhaul.outbox_feed USING btree (seq);
 
 CREATE INDEX outbox_leased ON ONLY outhaul.outbox_events USING btree (lease_until) WHERE (lease_until IS NOT NULL);
@@ -1145,11 +1180,11 @@ GRANT ALL ON FUNCTION outhaul.canary(channel text) TO outhaul_worker;
 REVOKE ALL ON FUNCTION outhaul.cancel(id uuid, reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.cancel(id uuid, reason text) TO outhaul_producer;
 
-REVOKE ALL ON FUNCTION outhaul.checkpoint(ids uuid[], lease_tokens uuid[], claim_nos integer[], positions bigint[], unparked bigint[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION outhaul.checkpoint(ids uuid[], lease_tokens uuid[], claim_nos integer[], positions bigint[], unparked bigint[]) TO outhaul_worker;
+REVOKE ALL ON FUNCTION outhaul.checkpoint(ids uuid[], lease_tokens uuid[], claim_nos integer[], positions bigint[], unparked bigint[], committed bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.checkpoint(ids uuid[], lease_tokens uuid[], claim_nos integer[], positions bigint[], unparked bigint[], committed bigint[]) TO outhaul_worker;
 
-REVOKE ALL ON FUNCTION outhaul.checkpoint_in(id uuid, lease_token uuid, claim_no integer, "position" bigint, unparked boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION outhaul.checkpoint_in(id uuid, lease_token uuid, claim_no integer, "position" bigint, unparked boolean) TO outhaul_worker;
+REVOKE ALL ON FUNCTION outhaul.checkpoint_in(id uuid, lease_token uuid, claim_no integer, "position" bigint, unparked boolean, after bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.checkpoint_in(id uuid, lease_token uuid, claim_no integer, "position" bigint, unparked boolean, after bigint) TO outhaul_worker;
 
 REVOKE ALL ON FUNCTION outhaul.claim(queue text, n integer, worker uuid, lease interval, priorities smallint[], shares integer[], run_ats timestamp with time zone[], behind_ms bigint[], each integer, discover boolean, skip_types text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.claim(queue text, n integer, worker uuid, lease interval, priorities smallint[], shares integer[], run_ats timestamp with time zone[], behind_ms bigint[], each integer, discover boolean, skip_types text[]) TO outhaul_worker;
@@ -1177,6 +1212,9 @@ GRANT ALL ON FUNCTION outhaul.enqueue_many(queue text, job_type text, payloads t
 
 REVOKE ALL ON FUNCTION outhaul.event_valid(event_type text, aggregate_type text, aggregate_id uuid, bytes integer, schema_version integer, occurred_at timestamp with time zone, available_at timestamp with time zone, partition_key text, idempotency_key text, traceparent text, organization_id uuid) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION outhaul.events_due() FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.events_due() TO outhaul_worker;
+
 REVOKE ALL ON FUNCTION outhaul.expired(queue text, n integer, priorities smallint[], shares integer[], run_ats timestamp with time zone[], behind_ms bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.expired(queue text, n integer, priorities smallint[], shares integer[], run_ats timestamp with time zone[], behind_ms bigint[]) TO outhaul_worker;
 
@@ -1191,6 +1229,8 @@ GRANT ALL ON FUNCTION outhaul.fail(ids uuid[], lease_tokens uuid[], claim_nos in
 
 REVOKE ALL ON FUNCTION outhaul.fail_events(seqs bigint[], ats timestamp with time zone[], lease_tokens uuid[], claim_nos integer[], verdicts text[], delays_ms bigint[], classes text[], codes text[], summaries text[], expired_only boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.fail_events(seqs bigint[], ats timestamp with time zone[], lease_tokens uuid[], claim_nos integer[], verdicts text[], delays_ms bigint[], classes text[], codes text[], summaries text[], expired_only boolean) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.feed_edge() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.floors(queue text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.floors(queue text) TO outhaul_worker;
@@ -1251,10 +1291,14 @@ REVOKE ALL ON FUNCTION outhaul.outbox_edge(keep interval) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.outbox_insert() FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION outhaul.outbox_kept_from() FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION outhaul.park(subscription text, "position" bigint, attempts integer, how text, class text, code text, summary text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.partitions() FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.partitions() TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.parts(parent text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.publish(event_type text, aggregate_type text, aggregate_id uuid, payload jsonb, id uuid, schema_version integer, occurred_at timestamp with time zone, available_at timestamp with time zone, partition_key text, organization_id uuid, traceparent text, idempotency_key text, notify boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.publish(event_type text, aggregate_type text, aggregate_id uuid, payload jsonb, id uuid, schema_version integer, occurred_at timestamp with time zone, available_at timestamp with time zone, partition_key text, organization_id uuid, traceparent text, idempotency_key text, notify boolean) TO outhaul_producer;
@@ -1274,8 +1318,8 @@ GRANT ALL ON FUNCTION outhaul.read(after bigint, n integer, event_types text[], 
 REVOKE ALL ON FUNCTION outhaul.reconcile_outbox(n integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.reconcile_outbox(n integer) TO outhaul_observer;
 
-REVOKE ALL ON FUNCTION outhaul.register_relay(start text) FROM PUBLIC;
-GRANT ALL ON FUNCTION outhaul.register_relay(start text) TO outhaul_worker;
+REVOKE ALL ON FUNCTION outhaul.register_relay(start text, max_attempts integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.register_relay(start text, max_attempts integer) TO outhaul_worker;
 
 REVOKE ALL ON FUNCTION outhaul.remove_expired(n integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.remove_expired(n integer) TO outhaul_worker;
@@ -1354,8 +1398,11 @@ GRANT ALL ON FUNCTION outhaul.snooze(id uuid, lease_token uuid, claim_no integer
 
 REVOKE ALL ON FUNCTION outhaul.start_position(start text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION outhaul.subscribe(name text, start text, event_types text[], aggregate_types text[], policy text, gone_after interval) FROM PUBLIC;
-GRANT ALL ON FUNCTION outhaul.subscribe(name text, start text, event_types text[], aggregate_types text[], policy text, gone_after interval) TO outhaul_worker;
+REVOKE ALL ON FUNCTION outhaul.subscribe(name text, start text, event_types text[], aggregate_types text[], policy text, gone_after interval, max_attempts integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.subscribe(name text, start text, event_types text[], aggregate_types text[], policy text, gone_after interval, max_attempts integer) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.subscription_due(name text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.subscription_due(name text) TO outhaul_worker;
 
 REVOKE ALL ON FUNCTION outhaul.take_event_key(new_id uuid, organization_id uuid, event_type text, idempotency_key text, body text) FROM PUBLIC;
 
