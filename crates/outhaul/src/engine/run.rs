@@ -108,7 +108,7 @@ impl Line {
         };
         let mut wakes = self.waker.subscribe();
         tokio::select! {
-            loaded = self.source.prepare() => {
+            loaded = self.source.take_over() => {
                 if let Err(error) = loaded {
                     tracing::debug!(%error, "no published floors");
                 }

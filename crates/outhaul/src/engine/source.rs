@@ -92,7 +92,7 @@ impl Source {
     }
 
     /// Takes over what another process knows, if anything.
-    pub(crate) async fn prepare(&self) -> Result<()> {
+    pub(crate) async fn take_over(&self) -> Result<()> {
         match self {
             Source::Jobs(jobs) => jobs.load_floors().await,
             Source::Relay(_) | Source::Subscription(_) => Ok(()),
