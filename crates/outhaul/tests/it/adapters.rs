@@ -9,6 +9,7 @@ macro_rules! adapter {
                 Cancelled, Context, Enqueued, EventId, Failure, NewEvent, NewJob, Producer, Published, enqueue,
                 enqueue_many, publish, publish_many,
             };
+            use outhaul_local::{Action, Match, Phase, Proxy, Rule};
             use $sqlx::postgres::PgConnection;
             use $sqlx::{Connection, Row};
 
@@ -150,6 +151,20 @@ macro_rules! adapter {
                 );
                 let early = publish(&mut connection, &paid(9).schema_version(0)).await.unwrap_err();
                 assert_eq!((early.field(), early.sqlstate()), (Some("schema_version"), None));
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn an_enqueue_whose_answer_is_lost_is_outcome_unknown() {
+                let db = Db::new().await;
+                let proxy = Proxy::start(&db.database.tcp_url()).await.unwrap();
+                let mut connection = connect(&proxy.url()).await;
+                proxy.add(Rule::on(Match::at(Phase::AfterCommitted).tag("enqueue")).then(Action::Cut));
+                let job = tick(1).idempotency_key("k");
+                let error = enqueue(&mut connection, &job).await.unwrap_err();
+                assert!(error.is_outcome_unknown() && error.hint().is_some(), "{error:?}");
+                let again = enqueue(&mut connect(&db.url()).await, &job).await.unwrap();
+                assert_eq!(again.id(), job.job_id());
+                assert_eq!(db.count("select count(*) from outhaul.jobs").await, 1);
             }
 
             #[tokio::test(flavor = "multi_thread")]

@@ -131,6 +131,9 @@ async fn every_kind_of_tampering_is_located() {
         // With a new hash the row itself fits, and the one behind it does not.
         (format!("update outhaul.audit_log set reason = 'x' where seq = 4; {rehash} where seq = 4"), vec![(5, "does not follow the row before it")]),
         (format!("update outhaul.audit_log set reason = 'x' where seq = 10; {rehash} where seq = 10"), vec![(10, "is not the row that the chain ended with")]),
+        // Nor does it help to let the next row follow: its hash covers the one before it.
+        (format!("update outhaul.audit_log set reason = 'x' where seq = 4; {rehash} where seq = 4; \
+            update outhaul.audit_log set prev_hash = (select hash from outhaul.audit_log where seq = 4) where seq = 5"), vec![(5, changed)]),
         ("delete from outhaul.audit_log where seq = 6".into(), vec![(7, "rows are missing before it")]),
         ("delete from outhaul.audit_log where seq in (3, 7, 8)".into(), vec![(4, "rows are missing before it"), (9, "rows are missing before it")]),
         ("delete from outhaul.audit_log where seq <= 2".into(), vec![(3, "rows are missing before it")]),

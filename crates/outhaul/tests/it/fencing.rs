@@ -84,10 +84,16 @@ async fn a_completion_after_the_expiry_changes_nothing() {
     let new = claim(&db.client, "acts", 1).await;
     assert_eq!(new[0].claim_no, 2);
     let leased = row_of(&db.client, id).await;
+    // The record of the first claim does not speak for the second.
+    let forged = [Lease { token: Uuid::new_v4(), ..new[0].clone() }];
+    assert_eq!(fail(&db.client, &forged, "retry", false).await, [(id, "lost".to_owned())]);
     assert_eq!(complete(&db.client, &old).await, [(id, "lost".to_owned())]);
     assert_eq!(renew(&db.client, id, old[0].token).await, "lost");
     assert_eq!(row_of(&db.client, id).await, leased);
     assert_eq!(complete(&db.client, &new).await, []);
+    // Each claim learns of its own end: the completion was the new one's and never the old one's.
+    assert_eq!(complete(&db.client, &new).await, [(id, "done".to_owned())]);
+    assert_eq!(complete(&db.client, &old).await, [(id, "lost".to_owned())]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -138,7 +144,33 @@ async fn forged_and_repeated_reports_are_refused() {
     let row = row_of(&db.client, waiting).await;
     complete(&db.client, &nobody).await;
     fail(&db.client, &nobody, "cancel", false).await;
+    assert_eq!(renew(&db.client, waiting, Uuid::nil()).await, "lost");
     assert_eq!(row_of(&db.client, waiting).await, row);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_is_answered_for_those_only_that_it_did_not_settle() {
+    let mut db = Db::new().await;
+    for report in ["complete", "fail", "renew"] {
+        let ids = enqueue_all(&mut db.client, &vec![Act::Nothing.job(); 3]).await;
+        let mut leases = claim(&db.client, "acts", 3).await;
+        let lost = leases.iter_mut().find(|lease| lease.id == ids[1]).unwrap();
+        lost.token = Uuid::new_v4();
+        let (these, tokens, claims) = arrays(&leases);
+        // Where nothing is kept of a completed job, nothing could tell it from a lost one.
+        let missing = match report {
+            "fail" => fail(&db.client, &leases, "dead_letter", false).await,
+            _ => {
+                let sql = match report {
+                    "complete" => "select * from outhaul.complete($1, $2, $3, 'none')",
+                    _ => "select * from outhaul.renew($1, $2, interval '1 hour') where $3::int[] is not null",
+                };
+                let rows = db.client.query(sql, &[&these, &tokens, &claims]).await.unwrap();
+                rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+            }
+        };
+        assert_eq!(missing, [(ids[1], "lost".to_owned())], "{report}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

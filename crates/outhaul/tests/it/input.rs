@@ -599,6 +599,7 @@ async fn missing_and_infinite_arguments_are_refused_by_the_functions() {
         ),
         ("ids", "outhaul.enqueue_many('q', 't', null, array[gen_random_uuid()])"),
         ("ids", "outhaul.enqueue_many('q', 't', '{1}', null)"),
+        ("ids", "outhaul.enqueue_many('q', 't', null, null)"),
         ("ids", "outhaul.enqueue_many('q', 't', '{1}', array[null]::uuid[])"),
         ("ids", "outhaul.enqueue_many('q', 't', '{1}', array[null]::uuid[], '{a}')"),
         ("ids", "outhaul.enqueue_many('q', 't', '{1,2}', array[gen_random_uuid()])"),
@@ -615,6 +616,11 @@ async fn missing_and_infinite_arguments_are_refused_by_the_functions() {
         (
             "run_at",
             "outhaul.enqueue_many('q', 't', '{1}', array[gen_random_uuid()], '{a}', run_ats => '{-infinity}')",
+        ),
+        (
+            "organization_id",
+            "outhaul.enqueue_many('q', 't', '{1}', array[gen_random_uuid()], \
+                organization_ids => '{00000000-0000-0000-0000-000000000000}')",
         ),
         ("reason", "outhaul.cancel(gen_random_uuid(), repeat('x', 65))"),
     ];

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::calls::{claim_one, complete, fail};
 use crate::doors::{Door, Fact, Offer};
-use crate::support::{Db, Tick};
+use crate::support::{Db, Tick, listen};
 
 fn keyed(n: i64, key: &str) -> NewJob {
     NewJob::new(&Tick { n }).unwrap().idempotency_key(key)
@@ -265,6 +265,147 @@ async fn a_key_is_kept_for_seven_days_after_the_end_and_is_free_then() {
             "{state} {door:?}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_job_that_its_producer_cancels_leaves_its_key_for_seven_days() {
+    let mut db = Db::new().await;
+    for state in ["pending", "leased"] {
+        let offer = job_in(&mut db, state).await;
+        db.client.execute("select outhaul.cancel($1)", &[&offer.id]).await.unwrap();
+        assert_eq!(offer.again().at(Door::Function, &mut db.client).await.unwrap(), offer.id, "{state}");
+    }
+    let kept = "select count(*) from outhaul.job_keys where expires_at - interval '7 days' \
+        between clock_timestamp() - interval '1 min' and clock_timestamp()";
+    assert_eq!(db.count(kept).await, 2);
+    // What was never leased is no attempt, and has begun with its creation.
+    assert_eq!(db.count("select count(*) from outhaul.job_attempts").await, 1);
+    let begun =
+        "select count(*) from outhaul.jobs_finished where started_at between created_at and finished_at";
+    assert_eq!(db.count(begun).await, 2);
+    let dead = job_in(&mut db, "dead_letter").await;
+    let ended = db.client.query_one("select outhaul.cancel($1)", &[&dead.id]).await.unwrap();
+    assert_eq!(ended.get::<_, &str>(0), "ended");
+}
+
+#[tokio::test]
+async fn a_key_past_its_time_is_taken_in_its_own_organization_and_type_only() {
+    let mut db = Db::new().await;
+    let mut offers = Vec::new();
+    for (queue, job_type, organization) in [
+        ("a", "test.tick", None),
+        ("b", "test.tock", None),
+        ("c", "test.tick", Some(Uuid::now_v7())),
+        ("d", "test.tick", Some(Uuid::now_v7())),
+    ] {
+        let offer =
+            Offer { queue: queue.into(), job_type: job_type.into(), organization, ..Offer::keyed("shared") };
+        offer.at(Door::Function, &mut db.client).await.unwrap();
+        let lease = claim_one(&db.client, queue).await;
+        assert_eq!(complete(&db.client, &lease, "row").await, "completed");
+        offers.push(offer);
+    }
+    age_keys(&db, "8 days").await;
+    for offer in offers {
+        let next = offer.again();
+        assert_eq!(next.at(Door::Function, &mut db.client).await.unwrap(), next.id, "{offer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_job_of_many_that_takes_a_key_past_its_time_keeps_its_properties_and_wakes_nobody_unasked() {
+    let mut db = Db::new().await;
+    let (_listener, mut notified) = listen(&db.url(), "outhaul").await;
+    let organization = Uuid::now_v7();
+    let old = Offer { organization: Some(organization), ..Offer::keyed("k") };
+    old.at(Door::Function, &mut db.client).await.unwrap();
+    let lease = claim_one(&db.client, "ticks").await;
+    assert_eq!(complete(&db.client, &lease, "row").await, "completed");
+    age_keys(&db, "8 days").await;
+    while notified.try_recv().is_ok() {}
+    db.client.execute("select setval('outhaul.wake_gate', 1)", &[]).await.unwrap();
+    let call = "select outhaul.enqueue_many('mail', 'test.tick', '{2}', array[$1::uuid], '{k}', array[$2::uuid], \
+        '{2199-12-31 23:59:59Z}', -3, 7, '9 s', '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01', notify => false)";
+    let id = Uuid::now_v7();
+    db.client.execute(call, &[&id, &organization]).await.unwrap();
+    db.client.execute("select pg_notify('outhaul', 'last')", &[]).await.unwrap();
+    assert_eq!(notified.recv().await.unwrap().payload(), "last", "nothing was sent before");
+    let same = "select queue = 'mail' and payload = '2' and idempotency_key = 'k' and organization_id = $2 and priority = -3 \
+        and max_attempts = 7 and timeout = interval '9 s' and run_at = '2199-12-31 23:59:59Z' \
+        and traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' from outhaul.jobs where id = $1";
+    assert!(db.client.query_one(same, &[&id, &organization]).await.unwrap().get::<_, bool>(0));
+}
+
+#[tokio::test]
+async fn a_key_that_is_removed_while_it_is_asked_for_is_free() {
+    let mut db = Db::new().await;
+    job_in(&mut db, "completed").await;
+    age_keys(&db, "6 days").await;
+    // As upkeep does, between two statements of the call.
+    let sql = "create function public.remove() returns trigger language plpgsql as \
+        $$ begin delete from outhaul.job_keys where job_id <> all (array(select id from outhaul.jobs)); return null; end $$; \
+        create trigger remove before update on outhaul.job_keys execute function public.remove()";
+    db.client.batch_execute(sql).await.unwrap();
+    let next = Offer::keyed("completed");
+    assert_eq!(next.at(Door::Function, &mut db.client).await.unwrap(), next.id);
+    db.client.batch_execute("drop trigger remove on outhaul.job_keys").await.unwrap();
+    assert_eq!(next.again().at(Door::Function, &mut db.client).await.unwrap(), next.id);
+}
+
+#[tokio::test]
+async fn keys_past_their_time_are_taken_in_one_order_whatever_the_order_of_the_call() {
+    let mut db = Db::new().await;
+    for key in ["a", "b"] {
+        keyed_job_in(&mut db, "completed", key).await;
+    }
+    age_keys(&db, "8 days").await;
+    let mut other = db.connect().await;
+    let holder = other.transaction().await.unwrap();
+    holder.execute("select from outhaul.job_keys where key = 'a' for update", &[]).await.unwrap();
+    let mut caller = db.connect().await;
+    let waiting = tokio::spawn(async move {
+        enqueue_many(&mut caller, &[keyed(1, "b"), keyed(1, "a")]).await.map(|answers| answers.len())
+    });
+    let blocked = "select count(*) = 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    db.until("the call waits for the first key", blocked).await;
+    let free = "select key from outhaul.job_keys where key = 'b' for update nowait";
+    assert!(db.client.query_one(free, &[]).await.is_ok(), "it holds no later key meanwhile");
+    holder.rollback().await.unwrap();
+    assert_eq!(waiting.await.unwrap().unwrap(), 2);
+}
+
+#[tokio::test]
+async fn the_end_of_a_job_leaves_a_key_alone_that_another_job_has() {
+    let mut db = Db::new().await;
+    for state in ["leased", "dead_letter"] {
+        for end in ["complete", "cancel", "fail"] {
+            let key = format!("{state}-{end}");
+            let offer = keyed_job_in(&mut db, "pending", &key).await;
+            let lease = claim_one(&db.client, &key).await;
+            let given = "update outhaul.job_keys set job_id = gen_random_uuid() where key = $1";
+            assert_eq!(db.client.execute(given, &[&key]).await.unwrap(), 1);
+            if state == "dead_letter" {
+                assert_eq!(fail(&db.client, &lease, "dead_letter", 0).await, "settled");
+                let old = "update outhaul.jobs_dead set died_at = died_at - interval '31 days' where id = $1";
+                db.client.execute(old, &[&offer.id]).await.unwrap();
+                assert_eq!(db.count("select dead from outhaul.remove_expired(1000)").await, 1);
+                continue;
+            }
+            match end {
+                "complete" => assert_eq!(complete(&db.client, &lease, "row").await, "completed"),
+                "fail" => assert_eq!(fail(&db.client, &lease, "cancel", 0).await, "settled"),
+                _ => assert_eq!(
+                    db.client
+                        .query_one("select outhaul.cancel($1)", &[&offer.id])
+                        .await
+                        .unwrap()
+                        .get::<_, String>(0),
+                    "cancelled"
+                ),
+            }
+        }
+    }
+    assert_eq!(db.count("select count(*) from outhaul.job_keys where expires_at is null").await, 6);
 }
 
 #[tokio::test]

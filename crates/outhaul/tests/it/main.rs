@@ -24,6 +24,7 @@ mod leases;
 mod listener;
 mod memory;
 mod metrics_text;
+mod metrics_values;
 mod migrating;
 mod outages;
 mod outbox_keep;

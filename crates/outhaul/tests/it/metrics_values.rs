@@ -1,0 +1,189 @@
+//! Metrics that need a cause of their own: what the gauges of a queue say, reports that come too late, and a
+//! listener that does not hear.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics_exporter_prometheus::PrometheusHandle;
+use outhaul::{Context, Failure, NewJob, WorkerOptions, enqueue};
+use outhaul_local::{Action, Match, Phase, Proxy, Rule};
+use uuid::Uuid;
+
+use crate::metrics_text::{recorder, total};
+use crate::support::{Counter, Db, Running, quick, until};
+
+/// So rare that it does not happen within a test.
+const NEVER: Duration = Duration::from_secs(3600);
+
+/// The value of a series, 0 where it was never moved.
+fn value(shown: &PrometheusHandle, name: &str, labels: &[(&str, &str)]) -> f64 {
+    total(&shown.render(), name, labels).unwrap_or(0.0)
+}
+
+#[tokio::test]
+async fn the_gauges_of_a_queue_say_what_the_tables_hold() {
+    let shown = recorder();
+    let db = Db::new().await;
+    let rows = "begin; set local session_replication_role = replica; \
+        insert into outhaul.jobs (queue, job_type, run_at, status, lease_until) values \
+        ('gauged', 't', now() - interval '50 s', 'pending', '-infinity'), ('gauged', 't', now() - interval '2 s', 'pending', '-infinity'), \
+        ('gauged', 't', now() + interval '1 h', 'pending', '-infinity'), ('gauged', 't', now() + interval '1 h', 'pending', '-infinity'), \
+        ('gauged', 't', now() + interval '1 h', 'pending', '-infinity'), ('gauged', 't', now(), 'leased', now() - interval '70 s'), \
+        ('gauged', 't', now() + interval '1 h', 'retrying', '-infinity'), ('gauged', 't', now() + interval '1 h', 'retrying', '-infinity'), \
+        ('gauged', 't', now() + interval '1 h', 'retrying', '-infinity'), ('gauged', 't', now() + interval '1 h', 'retrying', '-infinity'); \
+        insert into outhaul.jobs (queue, job_type, run_at) select 'gauged.long', 't', now() + interval '1 h' from generate_series(1, 10001); \
+        insert into outhaul.jobs_dead (created_at, run_at, id, attempts, claim_no, max_attempts, priority, share, queue, job_type, payload, locked_by, last_error_class) \
+        select now(), now(), gen_random_uuid(), 1, 1, 1, 0, 0, 'gauged', 't', '1', gen_random_uuid(), 'unknown' from generate_series(1, 5); \
+        insert into outhaul.queues (name, paused_at, age_objective) values ('gauged', now(), '90 s'); \
+        insert into outhaul.workers (id, host, pid, version, schema_version, queues) \
+        select gen_random_uuid(), 'h', 1, 'v', 1, '{\"gauged\": 1}' from generate_series(1, 3); commit";
+    db.client.batch_execute(rows).await.unwrap();
+    let observer = db.observer().await;
+    observer.record_gauges().await.unwrap();
+    let gauge = |name: &str, queue: &str| value(&shown, name, &[("queue", queue)]);
+    let state = |state: &str| value(&shown, "outhaul_queue_jobs", &[("queue", "gauged"), ("state", state)]);
+    let states = ["pending", "scheduled", "leased", "retrying", "dead_letter"].map(state);
+    assert_eq!(states, [2.0, 3.0, 1.0, 4.0, 5.0]);
+    for (name, from) in [
+        ("outhaul_queue_oldest_pending_age_seconds", 50.0),
+        ("outhaul_queue_oldest_expired_lease_seconds", 70.0),
+    ] {
+        assert!((from..from + 30.0).contains(&gauge(name, "gauged")), "{name} {}", gauge(name, "gauged"));
+        assert_eq!(gauge(name, "gauged.long"), 0.0, "{name}");
+    }
+    assert_eq!(gauge("outhaul_queue_age_objective_seconds", "gauged"), 90.0);
+    for (name, one, other) in [
+        ("outhaul_queue_jobs_capped", 0.0, 1.0),
+        ("outhaul_queue_paused", 1.0, 0.0),
+        ("outhaul_queue_workers", 3.0, 0.0),
+    ] {
+        assert_eq!((gauge(name, "gauged"), gauge(name, "gauged.long")), (one, other), "{name}");
+    }
+    let none: [(&str, &str); 0] = [];
+    let usage = total(&shown.render(), "outhaul_notification_queue_usage_ratio", &none);
+    assert!(usage.is_some_and(|usage| (0.0..=1.0).contains(&usage)), "{usage:?}");
+}
+
+/// Takes a lease away from whoever holds it, as a claim after its expiry would.
+async fn take_over(db: &Db, id: Uuid) {
+    let sql = "update outhaul.jobs set lease_token = gen_random_uuid(), claim_no = claim_no + 1, \
+        lease_until = clock_timestamp() + interval '1 hour' where id = $1";
+    assert_eq!(db.client.execute(sql, &[&id]).await.unwrap(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reports_that_come_too_late_are_counted_by_kind() {
+    let shown = recorder();
+    let mut db = Db::new().await;
+    let counter = Counter::default();
+    let begun = counter.clone();
+    let released = Arc::new(tokio::sync::Semaphore::new(0));
+    let gate = released.clone();
+    let handler = move |cx: Context| {
+        let (counter, gate) = (begun.clone(), gate.clone());
+        async move {
+            counter.begin();
+            if cx.payload() == "\"renew\"" {
+                cx.cancelled().await;
+                return Ok(());
+            }
+            gate.acquire().await.expect("it is never closed").forget();
+            if cx.payload() == "\"fail\"" { Err(Failure::transient("too late")) } else { Ok(()) }
+        }
+    };
+    for (report, lease) in [("complete", 3600), ("fail", 3600), ("renew", 2)] {
+        let (counted, before) =
+            (counter.begun(), value(&shown, "outhaul_stale_reports_total", &[("report", report)]));
+        let queue = format!("late.{report}");
+        let lost = [("queue", queue.as_str()), ("outcome", "lease_lost")];
+        let options = WorkerOptions { lease: Duration::from_secs(lease), ..quick() };
+        let worker =
+            Running::start(db.worker().options(options).handle_raw(&queue, "test.late", handler.clone()))
+                .await;
+        let job = NewJob::raw(&queue, "test.late", format!("\"{report}\""));
+        let id = enqueue(&mut db.client, &job).await.unwrap().id().0;
+        until("it has begun", || async { counter.begun() > counted }).await;
+        take_over(&db, id).await;
+        released.add_permits(usize::from(report != "renew"));
+        until(&format!("a late report is counted: {report}"), || async {
+            value(&shown, "outhaul_stale_reports_total", &[("report", report)]) > before
+        })
+        .await;
+        if report == "renew" {
+            assert!(value(&shown, "outhaul_lease_renewals_total", &[("result", "lost")]) >= 1.0);
+        } else {
+            until("the attempt is counted", || async {
+                value(&shown, "outhaul_job_attempts_total", &lost) == 1.0
+            })
+            .await;
+        }
+        worker.stop().await;
+        assert_eq!(db.status(id).await, "leased", "the report changed nothing");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_are_counted_when_they_are_renewed_and_when_their_row_is_locked() {
+    let shown = recorder();
+    let mut db = Db::new().await;
+    let options = WorkerOptions { lease: Duration::from_secs(2), ..quick() };
+    let builder = db.worker().options(options).handle_raw("renewed", "test.long", |cx: Context| async move {
+        cx.cancelled().await;
+        Err(Failure::transient("told to stop"))
+    });
+    let worker = Running::start(builder).await;
+    let id = enqueue(&mut db.client, &NewJob::raw("renewed", "test.long", "1")).await.unwrap().id().0;
+    let renewals =
+        |result: &'static str| value(&shown, "outhaul_lease_renewals_total", &[("result", result)]);
+    let before = renewals("renewed");
+    until("a renewal", || async { renewals("renewed") > before }).await;
+    let timed = || value(&shown, "outhaul_batch_db_seconds_count", &[("phase", "renew")]);
+    until("its time", || async { timed() >= 1.0 }).await;
+    let before = renewals("locked");
+    let mut other = db.connect().await;
+    let tx = other.transaction().await.unwrap();
+    tx.execute("select from outhaul.jobs where id = $1 for update", &[&id]).await.unwrap();
+    until("a renewal that meets a lock", || async { renewals("locked") > before }).await;
+    tx.rollback().await.unwrap();
+    worker.stopper().now();
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listener_that_does_not_hear_is_counted_by_stage_and_shown() {
+    let shown = recorder();
+    for stage in ["probe", "canary", "listen"] {
+        let db = Db::new().await;
+        let proxy = Proxy::start(&db.database.tcp_url()).await.unwrap();
+        let often = Duration::from_millis(200);
+        let (probe, canary) = match stage {
+            "probe" => (often, NEVER),
+            "canary" => (NEVER, often),
+            _ => (NEVER, NEVER),
+        };
+        let failures = || value(&shown, "outhaul_notification_failures_total", &[("stage", stage)]);
+        let state = |state: &str| value(&shown, "outhaul_listener_state", &[("state", state)]);
+        let connected = || value(&shown, "outhaul_listener_connected", &[]);
+        let builder =
+            db.worker().listen_dsn(proxy.url().parse().unwrap()).handle(Counter::default().handler());
+        let worker = Running::start(builder.with(|o| (o.probe, o.canary) = (probe, canary))).await;
+        until("it hears", || async { state("proven") == 1.0 && connected() == 1.0 }).await;
+        let before = failures();
+        match stage {
+            "probe" => proxy.blackhole_role("outhaul/listen"),
+            "canary" => {
+                proxy.add(Rule::on(Match::at(Phase::Notification)).always().then(Action::DropNotifications));
+            }
+            _ => {
+                proxy.add(Rule::on(Match::at(Phase::BeforeForward).tag("listen")).always().then(Action::Cut));
+                proxy.cut_role("outhaul/listen");
+            }
+        }
+        until(&format!("{stage} fails"), || async { failures() > before }).await;
+        until("it is shown", || async {
+            state("polling") == 1.0 && connected() == 0.0 && state("proven") == 0.0
+        })
+        .await;
+        worker.stop().await;
+    }
+}
