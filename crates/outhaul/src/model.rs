@@ -187,6 +187,9 @@ impl NewJob {
     }
 
     /// Chooses the id. By default a new UUIDv7.
+    ///
+    /// An id names one job for ever. One that is alive is refused; of a job that has ended it is not looked for, and its
+    /// second use runs again. To store something only once, use [`NewJob::idempotency_key`].
     pub fn id(mut self, id: JobId) -> NewJob {
         self.id = id;
         self

@@ -183,7 +183,8 @@ impl Context {
 
     /// Resolves when the handler should stop: its lease is lost, its time is over, or the worker gives up draining.
     ///
-    /// The future of the handler is dropped a little later, at its next await.
+    /// At its time limit the future of the handler is dropped at once, at its next await; else a little later. A handler
+    /// that blocks its thread is told of its time limit up to a second and a twelfth of the lease late.
     pub async fn cancelled(&self) -> Stop {
         self.held.stopping().await
     }

@@ -205,6 +205,12 @@ impl Held {
         self.begun.store(micros(Instant::now(), self.epoch), Ordering::Release);
     }
 
+    /// Whether its handler was begun, has not ended, and has been out of time for so long.
+    pub(crate) fn is_overdue(&self, now: Instant, by: Duration) -> bool {
+        let begun = self.begun.load(Ordering::Acquire) > 0;
+        begun && !self.has_ended() && self.stop_reason().is_none() && now > self.deadline() + by
+    }
+
     /// When the time of what is being handled is over.
     pub(crate) fn deadline(&self) -> Instant {
         self.epoch + Duration::from_micros(self.begun.load(Ordering::Acquire)) + self.timeout

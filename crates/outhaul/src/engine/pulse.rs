@@ -17,6 +17,8 @@ use crate::decide::lease::{Care, care, look_every};
 use crate::error::Result;
 use crate::telemetry;
 
+/// How long the timer of a handler's own task has to tell it.
+const OVERDUE: Duration = Duration::from_secs(1);
 /// Most leases in one statement.
 const BATCH: usize = 1_000;
 
@@ -42,6 +44,7 @@ impl Pulse {
                 () = self.stop.cancelled() => return,
             }
             let now = Instant::now();
+            self.remind(now);
             let mut due: BTreeMap<(Plane, Duration), Vec<Arc<Held>>> = BTreeMap::new();
             for held in self.registry.select(|held| care(held.since(), now, held.lease) != Care::Keep) {
                 due.entry((held.plane(), held.lease)).or_default().push(held);
@@ -54,6 +57,13 @@ impl Pulse {
                     }
                 }
             }
+        }
+    }
+
+    /// A handler that occupies its thread keeps the timer of its own task from telling it that its time is over.
+    fn remind(&self, now: Instant) {
+        for held in self.registry.select(|held| held.is_overdue(now, OVERDUE)) {
+            held.stop(Stop::TimedOut);
         }
     }
 

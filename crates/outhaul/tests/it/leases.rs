@@ -222,3 +222,25 @@ async fn a_cancelled_job_tells_its_handler_by_the_next_renewal() {
     assert!(after < 3.0 / 3.0 + 3.0 / 12.0 + 1.0, "told {after} s after the cancellation");
     assert_eq!(db.status(id).await, "cancelled", "its effects stay, its report changes nothing");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_blocks_its_thread_hears_that_its_time_is_over() {
+    let mut db = Db::new().await;
+    let (told, ended) = (Arc::new(AtomicBool::new(false)), Counter::default());
+    let (hears, ends) = (told.clone(), ended.clone());
+    let builder =
+        db.worker().with(|o| o.timeout = Duration::from_millis(200)).handle(move |_: Tick, cx: Context| {
+            let started = Instant::now();
+            while !cx.is_cancelled() && started.elapsed() < PATIENCE {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            hears.store(cx.is_cancelled(), Ordering::SeqCst);
+            ends.end();
+            std::future::ready(Ok(()))
+        });
+    let worker = Running::start(builder).await;
+    enqueue(&mut db.client, &NewJob::new(&Tick { n: 1 }).unwrap()).await.unwrap();
+    ended.until_ended(1).await;
+    worker.stop().await;
+    assert!(told.load(Ordering::SeqCst));
+}
