@@ -58,15 +58,6 @@ begin
   ), gone as (
     delete from jobs j using l where j.ctid = l.ct and l.v in ('dead_letter', 'cancel')
     returning j.*, l.v, l.class, l.code, l.summary
-  ), replaced as (
-    -- A caller may have used the id of an earlier dead letter again: the later one stands. Nobody would free the key of
-    -- the earlier one then, so it runs out from now on.
-    update job_keys k set expires_at = clock_timestamp() + make_interval(secs => setting_seconds('key_retention_seconds'))
-      from gone g cross join lateral (
-        select y.ctid as ct from jobs_dead x join job_keys y
-            on y.scope = coalesce(x.organization_id, nil) and y.kind = x.job_type and y.key = x.idempotency_key and y.job_id = x.id
-         where x.id = g.id and x.idempotency_key is distinct from g.idempotency_key offset 0) x
-     where g.v = 'dead_letter' and k.ctid = x.ct
   ), dead as (
     insert into jobs_dead (created_at, run_at, id, organization_id, attempts, claim_no, max_attempts, priority, share,
         queue, job_type, payload, idempotency_key, timeout, ordering_key, limit_key, rate_key, traceparent,
@@ -75,6 +66,7 @@ begin
            g.queue, g.job_type, g.payload, g.idempotency_key, g.timeout, g.ordering_key, g.limit_key, g.rate_key,
            g.traceparent, g.source_event_id, g.locked_by, coalesce(g.class, 'unknown'), g.code, g.summary
       from gone g where g.v = 'dead_letter'
+    -- A caller may have used the id of an earlier dead letter again: the later one stands, and the job ends.
     on conflict (id) do update set
       died_at = excluded.died_at, created_at = excluded.created_at, run_at = excluded.run_at,
       organization_id = excluded.organization_id, attempts = excluded.attempts, claim_no = excluded.claim_no,

@@ -439,13 +439,4 @@ async fn the_id_of_a_dead_letter_can_die_again_and_the_later_death_stands_in_all
         again,
     )
     .await;
-    // Nobody would free it any more.
-    let key = "select from outhaul.job_keys where job_id = $1 and key = 'first' and expires_at > now()";
-    holds(&db, key, again).await;
-    holds(
-        &db,
-        "select from outhaul.job_keys where job_id = $1 and key = 'second' and expires_at is null",
-        again,
-    )
-    .await;
 }
