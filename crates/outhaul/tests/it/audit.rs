@@ -2,10 +2,11 @@
 
 use outhaul::{JobId, Retried};
 use tokio_postgres::Client;
+use uuid::Uuid;
 
 use crate::calls::{claim_one, fail};
 use crate::doors::{Door, Offer};
-use crate::support::Db;
+use crate::support::{Db, PATIENCE, listen};
 
 async fn job(db: &mut Db, queue: &str) -> JobId {
     let offer = Offer { queue: queue.into(), ..Offer::default() };
@@ -186,4 +187,65 @@ async fn the_log_is_read_in_pages_from_the_newest_on() {
         operator.history("meanwhile", "row").await.unwrap();
     }
     assert_eq!(seen, (1..=25).rev().collect::<Vec<i64>>());
+}
+
+/// Lets the next notification through, whatever was sent just before.
+async fn open_the_gate(db: &Db) {
+    db.client.batch_execute("select setval('outhaul.wake_gate', 1)").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_dead_letter_comes_back_as_it_was_but_for_its_attempts() {
+    let mut db = Db::new().await;
+    let offer = Offer {
+        queue: "c".into(),
+        payload: r#"{"n": 1}"#.into(),
+        organization: Some(Uuid::now_v7()),
+        priority: 5,
+        max_attempts: 7,
+        timeout: Some(7_000),
+        traceparent: Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into()),
+        ..Offer::keyed("k")
+    };
+    let id = JobId(offer.at(Door::Function, &mut db.client).await.unwrap());
+    let kept = "select (to_jsonb(j) - array['status', 'attempts', 'claim_no', 'run_at', 'lease_until', 'lease_token', 'locked_at', \
+        'locked_by', 'last_error_code', 'last_error_summary'])::text from outhaul.jobs j where id = $1";
+    let before: String = db.client.query_one(kept, &[&id.0]).await.unwrap().get(0);
+    let lease = claim_one(&db.client, "c").await;
+    assert_eq!(fail(&db.client, &lease, "dead_letter", 0).await, "settled");
+    let (_listener, mut heard) = listen(&db.url(), "outhaul").await;
+    open_the_gate(&db).await;
+    let operator = db.operator().await;
+    assert_eq!(operator.retry(id, None).await.unwrap(), Retried::Replayed);
+    let after: String = db.client.query_one(kept, &[&id.0]).await.unwrap().get(0);
+    assert_eq!(after, before);
+    let words = "select last_error_code, last_error_summary, claim_no, attempts from outhaul.jobs where id = $1";
+    let row = db.client.query_one(words, &[&id.0]).await.unwrap();
+    assert_eq!((row.get::<_, &str>(0), row.get::<_, &str>(1)), ("http_503", "the service was away"));
+    assert_eq!((row.get::<_, i32>(2), row.get::<_, i32>(3)), (1, 0));
+    tokio::time::timeout(PATIENCE, heard.recv()).await.expect("a retry wakes");
+    open_the_gate(&db).await;
+    operator.pause("c", None).await.unwrap();
+    tokio::time::timeout(PATIENCE, heard.recv()).await.expect("a pause wakes");
+    open_the_gate(&db).await;
+    operator.resume("c", None).await.unwrap();
+    tokio::time::timeout(PATIENCE, heard.recv()).await.expect("a resume wakes");
+}
+
+#[tokio::test]
+async fn a_chain_whose_beginning_was_removed_or_rewritten_does_not_hold() {
+    let mut db = Db::new().await;
+    let operator = db.operator().await;
+    for queue in ["a", "b", "c"] {
+        operator.pause(queue, None).await.unwrap();
+    }
+    let tx = db.client.transaction().await.unwrap();
+    // The first row follows another, in a way that its own hash agrees with.
+    let sql = "update outhaul.audit_log a set prev_hash = '\\x01', \
+        hash = outhaul.audit_hash('\\x01', a.seq, a.at, a.actor, a.action, a.object, a.details, a.reason) where seq = 1";
+    tx.execute(sql, &[]).await.unwrap();
+    let first = tx.query("select seq, finding from outhaul.audit_verify(1)", &[]).await.unwrap();
+    assert_eq!(first.len(), 1, "the most findings that were asked for");
+    assert_eq!((first[0].get::<_, i64>(0), first[0].get::<_, &str>(1)), (1, "does not follow the row before it"));
+    tx.rollback().await.unwrap();
 }

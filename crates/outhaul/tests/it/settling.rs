@@ -3,7 +3,7 @@
 use outhaul::Error;
 use uuid::Uuid;
 
-use crate::calls::{Lease, claim_one, complete, fail};
+use crate::calls::{Lease, claim_one, complete, fail, renew};
 use crate::doors::{Door, Offer};
 use crate::support::{Db, listen};
 
@@ -439,4 +439,40 @@ async fn the_id_of_a_dead_letter_can_die_again_and_the_later_death_stands_in_all
         again,
     )
     .await;
+}
+
+#[tokio::test]
+async fn a_renewal_is_renewed_locked_or_lost() {
+    let mut db = Db::new().await;
+    let held = leased(&db, "held").await;
+    assert_eq!(renew(&db.client, held.id, held.token).await, "renewed");
+    assert_eq!(renew(&db.client, held.id, Uuid::now_v7()).await, "lost", "another claim's token");
+    let waiting = "select outhaul.enqueue('waiting', 't')";
+    let waiting: Uuid = db.client.query_one(waiting, &[]).await.unwrap().get(0);
+    assert_eq!(renew(&db.client, waiting, Uuid::nil()).await, "lost", "nobody holds it, and its token is nil");
+    let other = db.connect().await;
+    let tx = db.client.transaction().await.unwrap();
+    tx.query("select from outhaul.jobs where id = $1 for update", &[&held.id]).await.unwrap();
+    // It would wait for ever if it waited.
+    assert_eq!(renew(&other, held.id, held.token).await, "locked");
+    assert_eq!(renew(&other, held.id, Uuid::now_v7()).await, "lost");
+    tx.rollback().await.unwrap();
+    assert_eq!(renew(&other, held.id, held.token).await, "renewed");
+}
+
+#[tokio::test]
+async fn only_leases_of_the_queue_that_have_run_out_are_swept_wherever_the_floor_is() {
+    let db = Db::new().await;
+    let over = leased(&db, "q").await;
+    db.client.execute("update outhaul.jobs set lease_until = now() - interval '1 s'", &[]).await.unwrap();
+    let running = leased(&db, "q").await;
+    db.client.query("select outhaul.enqueue('q', 't', priority => 3)", &[]).await.unwrap();
+    leased(&db, "other").await;
+    let floors = ["", ", '{3,0}', '{0,0}', array[null, null]::timestamptz[], '{-60000,-60000}'"];
+    for floors in floors {
+        let sql = format!("select id, claim_no from outhaul.expired('q', 10{floors})");
+        let rows = db.client.query(&sql, &[]).await.unwrap();
+        let ids: Vec<Uuid> = rows.iter().map(|row| row.get(0)).collect();
+        assert_eq!(ids, [over.id], "{floors}: not {} that runs", running.id);
+    }
 }
