@@ -33,16 +33,22 @@ begin
     raise exception using errcode = 'OH001', column = 'n',
       message = 'claim_subscription needs a worker, n of 1 to 10000 and a lease of 1 second to 24 hours';
   end if;
-  select x.* into s from subscriptions x where x.name = claim_subscription.name for no key update skip locked;
+  -- Locked only when there is something to claim: those who find it leased must not be in the way of its checkpoint.
+  select x.* into s from subscriptions x
+   where x.name = claim_subscription.name and x.lease_until = '-infinity' and x.paused_at is null
+     and x.due_at <= statement_timestamp()
+     for no key update skip locked;
   if not found then
     if not exists (select from subscriptions x where x.name = claim_subscription.name) then
       raise exception using errcode = 'OH005',
         message = format('subscription %s does not exist', claim_subscription.name),
         hint = 'It may have been dropped; subscribe creates it.';
     end if;
-    return;
-  end if;
-  if s.paused_at is not null or s.lease_until > '-infinity' or s.due_at > statement_timestamp() then
+    -- A claim that writes nothing would not find out that its server is no primary any more, and never leave it.
+    if current_setting('transaction_read_only') = 'on' then
+      raise exception using errcode = 'read_only_sql_transaction',
+        message = 'claim_subscription needs a server that can be written to';
+    end if;
     return;
   end if;
   -- After the row's lock: with the head of an older snapshot a checkpoint in between would look like another history.
