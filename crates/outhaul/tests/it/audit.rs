@@ -219,7 +219,8 @@ async fn a_dead_letter_comes_back_as_it_was_but_for_its_attempts() {
     assert_eq!(operator.retry(id, None).await.unwrap(), Retried::Replayed);
     let after: String = db.client.query_one(kept, &[&id.0]).await.unwrap().get(0);
     assert_eq!(after, before);
-    let words = "select last_error_code, last_error_summary, claim_no, attempts from outhaul.jobs where id = $1";
+    let words =
+        "select last_error_code, last_error_summary, claim_no, attempts from outhaul.jobs where id = $1";
     let row = db.client.query_one(words, &[&id.0]).await.unwrap();
     assert_eq!((row.get::<_, &str>(0), row.get::<_, &str>(1)), ("http_503", "the service was away"));
     assert_eq!((row.get::<_, i32>(2), row.get::<_, i32>(3)), (1, 0));
@@ -246,6 +247,9 @@ async fn a_chain_whose_beginning_was_removed_or_rewritten_does_not_hold() {
     tx.execute(sql, &[]).await.unwrap();
     let first = tx.query("select seq, finding from outhaul.audit_verify(1)", &[]).await.unwrap();
     assert_eq!(first.len(), 1, "the most findings that were asked for");
-    assert_eq!((first[0].get::<_, i64>(0), first[0].get::<_, &str>(1)), (1, "does not follow the row before it"));
+    assert_eq!(
+        (first[0].get::<_, i64>(0), first[0].get::<_, &str>(1)),
+        (1, "does not follow the row before it")
+    );
     tx.rollback().await.unwrap();
 }

@@ -449,7 +449,11 @@ async fn a_renewal_is_renewed_locked_or_lost() {
     assert_eq!(renew(&db.client, held.id, Uuid::now_v7()).await, "lost", "another claim's token");
     let waiting = "select outhaul.enqueue('waiting', 't')";
     let waiting: Uuid = db.client.query_one(waiting, &[]).await.unwrap().get(0);
-    assert_eq!(renew(&db.client, waiting, Uuid::nil()).await, "lost", "nobody holds it, and its token is nil");
+    assert_eq!(
+        renew(&db.client, waiting, Uuid::nil()).await,
+        "lost",
+        "nobody holds it, and its token is nil"
+    );
     let other = db.connect().await;
     let tx = db.client.transaction().await.unwrap();
     tx.query("select from outhaul.jobs where id = $1 for update", &[&held.id]).await.unwrap();
