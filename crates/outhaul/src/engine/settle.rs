@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::events::Batch;
 use super::handle::Ran;
@@ -263,11 +264,15 @@ impl Settler {
 
     /// Settles one batch, however long that takes; what is locked by others is marked so.
     async fn settle(&self, batch: &[Ended]) {
-        // What one statement can settle.
-        let mut groups: HashMap<(Plane, Option<History>), Vec<&Ended>> = HashMap::new();
+        // What one statement can settle. A job that this process has had twice meanwhile is in it once: answers go by
+        // id, and the one report would be taken for the other.
+        let mut groups: HashMap<(Plane, Option<History>, usize), Vec<&Ended>> = HashMap::new();
+        let mut times: HashMap<Uuid, usize> = HashMap::new();
         for ended in batch {
             let history = (ended.verdict == Verdict::Complete).then(|| ended.held.history());
-            groups.entry((ended.held.plane(), history)).or_default().push(ended);
+            let before = times.entry(ended.held.id).or_default();
+            groups.entry((ended.held.plane(), history, *before)).or_default().push(ended);
+            *before += 1;
         }
         for (_, group) in groups {
             self.group(group).await;
