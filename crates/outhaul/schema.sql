@@ -78,7 +78,7 @@ CREATE FUNCTION outhaul.claim(queue text, n integer, worker uuid, lease interval
     SET jit TO 'off'
     AS '...';
 
-CREATE FUNCTION outhaul.claim_events(n integer, worker uuid, lease interval, skip_types text[] DEFAULT '{}'::text[]) RETURNS TABLE(seq bigint, at timestamp with time zone, lease_token uuid, claim_no integer, attempts integer, max_attempts integer, id uuid, organization_id uuid, aggregate_type text, aggregate_id uuid, event_type text, schema_version integer, payload text, occurred_at timestamp with time zone, available_at timestamp with time zone, partition_key text, traceparent text)
+CREATE FUNCTION outhaul.claim_events(n integer, worker uuid, lease interval) RETURNS TABLE(seq bigint, at timestamp with time zone, lease_token uuid, claim_no integer, attempts integer, max_attempts integer, id uuid, organization_id uuid, aggregate_type text, aggregate_id uuid, event_type text, schema_version integer, payload text, occurred_at timestamp with time zone, available_at timestamp with time zone, partition_key text, traceparent text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -1189,8 +1189,8 @@ GRANT ALL ON FUNCTION outhaul.checkpoint_in(id uuid, lease_token uuid, claim_no 
 REVOKE ALL ON FUNCTION outhaul.claim(queue text, n integer, worker uuid, lease interval, priorities smallint[], shares integer[], run_ats timestamp with time zone[], behind_ms bigint[], each integer, discover boolean, skip_types text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.claim(queue text, n integer, worker uuid, lease interval, priorities smallint[], shares integer[], run_ats timestamp with time zone[], behind_ms bigint[], each integer, discover boolean, skip_types text[]) TO outhaul_worker;
 
-REVOKE ALL ON FUNCTION outhaul.claim_events(n integer, worker uuid, lease interval, skip_types text[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION outhaul.claim_events(n integer, worker uuid, lease interval, skip_types text[]) TO outhaul_worker;
+REVOKE ALL ON FUNCTION outhaul.claim_events(n integer, worker uuid, lease interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.claim_events(n integer, worker uuid, lease interval) TO outhaul_worker;
 
 REVOKE ALL ON FUNCTION outhaul.claim_subscription(name text, n integer, worker uuid, lease interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.claim_subscription(name text, n integer, worker uuid, lease interval) TO outhaul_worker;

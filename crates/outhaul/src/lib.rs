@@ -52,14 +52,14 @@ pub use caller::{
 };
 pub use decide::retry::Backoff;
 pub use decide::verdict::RetryPolicy;
-pub use engine::events::{EventContext, Payload, RecordedEvent};
+pub use engine::events::{EventContext, RecordedEvent};
 pub use engine::handle::{Context, Outcome};
 pub use engine::held::Stop;
 pub use engine::wake::ListenerState;
 pub use error::{Error, Result};
 pub use model::{
-    Enqueued, Event, EventId, Failure, FailureClass, Job, JobId, JobStatus, NewEvent, NewJob, Published,
-    SchemaName, limits,
+    Enqueued, Event, EventId, Failure, FailureClass, Job, JobId, JobStatus, NewEvent, NewJob, Payload,
+    Published, SchemaName, limits,
 };
 pub use observe::{
     AttemptView, AuditFinding, AuditView, JobDetail, JobFilter, JobView, Observer, QueueView, UpkeepView,

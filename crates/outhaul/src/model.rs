@@ -139,11 +139,19 @@ pub(crate) enum Due {
 
 /// JSON text whose `Debug` shows its size and not its contents.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Payload(pub(crate) String);
+pub struct Payload(pub(crate) String);
 
 impl fmt::Debug for Payload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "<{} bytes>", self.0.len())
+    }
+}
+
+impl std::ops::Deref for Payload {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
     }
 }
 

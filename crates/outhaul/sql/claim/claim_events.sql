@@ -1,10 +1,10 @@
 -- claim_events: lease up to n events for the relay, oldest first, without order between competing relays.
 -- What the plain statement of a relay in SQL took counts as taken for a minute; what this took is shown to it by
 -- claimed_at, which every renewal moves.
--- Parameters: n; worker, the caller's id; lease, its length; skip_types, types that the caller cannot relay.
+-- Parameters: n; worker, the caller's id; lease, its length.
 -- Returns nothing while no relay is registered. Events inserted before its start are none of its business.
 -- Index: outbox_pending_idx. Locks: NO KEY UPDATE on the claimed rows, skipping those locked by others.
-create or replace function claim_events(n integer, worker uuid, lease interval, skip_types text[] default '{}')
+create or replace function claim_events(n integer, worker uuid, lease interval)
 returns table (
   seq bigint, at timestamptz, lease_token uuid, claim_no integer, attempts integer, max_attempts integer, id uuid, organization_id uuid,
   aggregate_type text, aggregate_id uuid, event_type text, schema_version integer, payload text, occurred_at timestamptz,
@@ -36,7 +36,6 @@ begin
        where o.processed_at is null and o.available_at <= statement_timestamp() and o.at >= starts
          and o.lease_until is null
          and (o.claimed_at is null or o.claimed_at < statement_timestamp() - interval '1 minute')
-         and not (o.event_type = any (claim_events.skip_types))
        order by o.available_at, o.occurred_at
        limit claim_events.n
          for no key update skip locked

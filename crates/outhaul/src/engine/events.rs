@@ -13,7 +13,7 @@ use super::handle::{Context, Outcome, Registered};
 use super::held::{Held, Stop, Work};
 use crate::caller::{self, CallerTransaction};
 use crate::error::{Error, Result};
-use crate::model::{Failure, SchemaName};
+use crate::model::{Failure, Payload, SchemaName};
 
 /// An event as it was published, with its place in the order of delivery.
 #[derive(Clone, Debug)]
@@ -45,24 +45,6 @@ pub struct RecordedEvent {
     pub partition_key: Option<String>,
     /// The W3C trace context given when it was published.
     pub traceparent: Option<String>,
-}
-
-/// JSON text whose `Debug` shows its size and not its contents.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Payload(pub(crate) String);
-
-impl std::fmt::Debug for Payload {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "<{} bytes>", self.0.len())
-    }
-}
-
-impl std::ops::Deref for Payload {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        &self.0
-    }
 }
 
 impl RecordedEvent {

@@ -210,8 +210,8 @@ pub(crate) const EXPIRED_SUBSCRIPTIONS: Statement = Statement::rows("expired_sub
 
 /// (start, max_attempts)
 pub(crate) const REGISTER_RELAY: Statement = Statement::value("register_relay", &[Text, Int]);
-/// (n, worker, lease, skip_types)
-pub(crate) const CLAIM_EVENTS: Statement = Statement::rows("claim_events", &[Int, Uuid, Millis, Texts]);
+/// (n, worker, lease)
+pub(crate) const CLAIM_EVENTS: Statement = Statement::rows("claim_events", &[Int, Uuid, Millis]);
 /// ()
 pub(crate) const EVENTS_DUE: Statement = Statement::value("events_due", &[]);
 /// (seqs, ats, lease_tokens, claim_nos)

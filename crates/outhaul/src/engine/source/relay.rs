@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Row;
 
 use super::{Batch, Common, millis};
-use crate::engine::events::{Payload, RecordedEvent};
+use crate::engine::events::RecordedEvent;
 use crate::engine::handle::Registered;
 use crate::engine::held::{Claimed, Held, Work, event_key};
 use crate::error::Result;
+use crate::model::Payload;
 use crate::store::statement::{CLAIM_EVENTS, EVENTS_DUE};
 
 /// The events that wait for the relay.
@@ -22,9 +23,7 @@ impl Relay {
     pub(crate) async fn claim(&self, n: usize) -> Result<Batch> {
         let common = &self.common;
         let sent = Instant::now();
-        let skip: Vec<String> = Vec::new();
-        let rows =
-            common.db.rows(&CLAIM_EVENTS, &[&(n as i32), &common.worker, &common.lease_ms(), &skip]).await?;
+        let rows = common.db.rows(&CLAIM_EVENTS, &[&(n as i32), &common.worker, &common.lease_ms()]).await?;
         let took = sent.elapsed();
         let full = rows.len() >= n;
         let mut held: Vec<Arc<Held>> = rows.iter().map(|row| self.held(row, sent)).collect();

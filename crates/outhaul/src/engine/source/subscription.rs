@@ -7,10 +7,11 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::{Batch, Common, millis};
-use crate::engine::events::{self, Payload, RecordedEvent};
+use crate::engine::events::{self, RecordedEvent};
 use crate::engine::handle::Registered;
 use crate::engine::held::{Claimed, Work};
 use crate::error::Result;
+use crate::model::Payload;
 use crate::store::statement::{CLAIM_SUBSCRIPTION, SEQUENCE, SUBSCRIPTION_DUE};
 
 /// The most events that get a position in one turn.
