@@ -6,6 +6,7 @@ macro_rules! adapter {
             use std::sync::Arc;
 
             use outhaul::{Cancelled, Context, Enqueued, Failure, NewJob, Producer, enqueue, enqueue_many};
+            use outhaul_local::{Action, Match, Phase, Proxy, Rule};
             use $sqlx::postgres::PgConnection;
             use $sqlx::{Connection, Row};
 
@@ -105,6 +106,20 @@ macro_rules! adapter {
                 .await
                 .unwrap();
                 assert!(row.get::<i64, _>(0) <= 1, "the question itself at most");
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn an_enqueue_whose_answer_is_lost_is_outcome_unknown() {
+                let db = Db::new().await;
+                let proxy = Proxy::start(&db.database.tcp_url()).await.unwrap();
+                let mut connection = connect(&proxy.url()).await;
+                proxy.add(Rule::on(Match::at(Phase::AfterCommitted).tag("enqueue")).then(Action::Cut));
+                let job = tick(1).idempotency_key("k");
+                let error = enqueue(&mut connection, &job).await.unwrap_err();
+                assert!(error.is_outcome_unknown() && error.hint().is_some(), "{error:?}");
+                let again = enqueue(&mut connect(&db.url()).await, &job).await.unwrap();
+                assert_eq!(again.id(), job.job_id());
+                assert_eq!(db.count("select count(*) from outhaul.jobs").await, 1);
             }
 
             #[tokio::test(flavor = "multi_thread")]

@@ -384,6 +384,11 @@ async fn the_sweep_sees_leases_that_ran_out_and_no_others() {
         Row { priority: 3, ..row(-10, Some(-90)) },
         Row { queue: "other", ..row(-10, Some(-5)) },
         Row { held: true, ..row(-10, Some(-5)) },
+        // Below the floors that are given here.
+        row(-100, Some(60)),
+        row(-100, None),
+        Row { queue: "other", ..row(-100, Some(-5)) },
+        Row { held: true, ..row(-100, Some(-5)) },
     ];
     store(&db.client, &rows).await;
     let of = |places: &[usize]| -> BTreeSet<Uuid> { places.iter().map(|place| rows[*place].id).collect() };

@@ -112,6 +112,47 @@ async fn each_answer_of_many_stands_in_the_place_of_its_job() {
 }
 
 #[tokio::test]
+async fn jobs_of_one_call_that_differ_in_one_property_keep_it() {
+    let mut db = Db::new().await;
+    let trace = |n: u8| format!("00-4bf92f3577b34da6a3ce929d0e0e473{n}-00f067aa0ba902b7-01");
+    let jobs = [
+        tick(0),
+        tick(1).priority(5),
+        tick(2).priority(-5),
+        tick(3).max_attempts(7),
+        tick(4).timeout(Duration::from_secs(3)),
+        tick(5).timeout(Duration::from_secs(4)),
+        tick(6).traceparent(trace(1)),
+        tick(7).traceparent(trace(2)),
+        tick(8).queue("other"),
+        NewJob::raw("ticks", "test.tock", "{\"n\": 9}"),
+        tick(10).organization(Uuid::from_u128(15)),
+        tick(11).delay(Duration::from_millis(1_900)),
+    ];
+    enqueue_many(&mut db.client, &jobs).await.unwrap();
+    let sql = "select string_agg(concat_ws(' ', payload ->> 'n', queue, job_type, priority, max_attempts, \
+        coalesce(extract(epoch from timeout)::int, 0), coalesce(substr(traceparent, 35, 1), '-'), \
+        coalesce(right(organization_id::text, 1), '-'), (run_at - created_at >= interval '1 s')::int), ',' \
+        order by (payload ->> 'n')::int) from outhaul.jobs";
+    let rows: String = db.client.query_one(sql, &[]).await.unwrap().get(0);
+    let expected = [
+        "0 ticks test.tick 0 10 0 - - 0",
+        "1 ticks test.tick 5 10 0 - - 0",
+        "2 ticks test.tick -5 10 0 - - 0",
+        "3 ticks test.tick 0 7 0 - - 0",
+        "4 ticks test.tick 0 10 3 - - 0",
+        "5 ticks test.tick 0 10 4 - - 0",
+        "6 ticks test.tick 0 10 0 1 - 0",
+        "7 ticks test.tick 0 10 0 2 - 0",
+        "8 other test.tick 0 10 0 - - 0",
+        "9 ticks test.tock 0 10 0 - - 0",
+        "10 ticks test.tick 0 10 0 - f 0",
+        "11 ticks test.tick 0 10 0 - - 1",
+    ];
+    assert_eq!(rows.split(',').collect::<Vec<_>>(), expected);
+}
+
+#[tokio::test]
 async fn every_property_of_a_job_reaches_its_row_through_every_door() {
     let mut db = Db::new().await;
     for door in Door::ALL {

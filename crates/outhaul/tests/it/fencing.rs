@@ -84,6 +84,9 @@ async fn a_completion_after_the_expiry_changes_nothing() {
     let new = claim(&db.client, "acts", 1).await;
     assert_eq!(new[0].claim_no, 2);
     let leased = row_of(&db.client, id).await;
+    // The record of the first claim does not speak for the second.
+    let forged = [Lease { token: Uuid::new_v4(), ..new[0].clone() }];
+    assert_eq!(fail(&db.client, &forged, "retry", false).await, [(id, "lost".to_owned())]);
     assert_eq!(complete(&db.client, &old).await, [(id, "lost".to_owned())]);
     assert_eq!(renew(&db.client, id, old[0].token).await, "lost");
     assert_eq!(row_of(&db.client, id).await, leased);
@@ -141,6 +144,7 @@ async fn forged_and_repeated_reports_are_refused() {
     let row = row_of(&db.client, waiting).await;
     complete(&db.client, &nobody).await;
     fail(&db.client, &nobody, "cancel", false).await;
+    assert_eq!(renew(&db.client, waiting, Uuid::nil()).await, "lost");
     assert_eq!(row_of(&db.client, waiting).await, row);
 }
 

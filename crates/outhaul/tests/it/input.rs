@@ -617,6 +617,11 @@ async fn missing_and_infinite_arguments_are_refused_by_the_functions() {
             "run_at",
             "outhaul.enqueue_many('q', 't', '{1}', array[gen_random_uuid()], '{a}', run_ats => '{-infinity}')",
         ),
+        (
+            "organization_id",
+            "outhaul.enqueue_many('q', 't', '{1}', array[gen_random_uuid()], \
+                organization_ids => '{00000000-0000-0000-0000-000000000000}')",
+        ),
         ("reason", "outhaul.cancel(gen_random_uuid(), repeat('x', 65))"),
     ];
     for (field, call) in refused {

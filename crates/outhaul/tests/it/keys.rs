@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::calls::{claim_one, complete, fail};
 use crate::doors::{Door, Offer};
-use crate::support::{Db, Tick};
+use crate::support::{Db, Tick, listen};
 
 fn keyed(n: i64, key: &str) -> NewJob {
     NewJob::new(&Tick { n }).unwrap().idempotency_key(key)
@@ -268,6 +268,27 @@ async fn a_key_is_kept_for_seven_days_after_the_end_and_is_free_then() {
 }
 
 #[tokio::test]
+async fn a_job_that_its_producer_cancels_leaves_its_key_for_seven_days() {
+    let mut db = Db::new().await;
+    for state in ["pending", "leased"] {
+        let offer = job_in(&mut db, state).await;
+        db.client.execute("select outhaul.cancel($1)", &[&offer.id]).await.unwrap();
+        assert_eq!(offer.again().at(Door::Function, &mut db.client).await.unwrap(), offer.id, "{state}");
+    }
+    let kept = "select count(*) from outhaul.job_keys where expires_at - interval '7 days' \
+        between clock_timestamp() - interval '1 min' and clock_timestamp()";
+    assert_eq!(db.count(kept).await, 2);
+    // What was never leased is no attempt, and has begun with its creation.
+    assert_eq!(db.count("select count(*) from outhaul.job_attempts").await, 1);
+    let begun =
+        "select count(*) from outhaul.jobs_finished where started_at between created_at and finished_at";
+    assert_eq!(db.count(begun).await, 2);
+    let dead = job_in(&mut db, "dead_letter").await;
+    let ended = db.client.query_one("select outhaul.cancel($1)", &[&dead.id]).await.unwrap();
+    assert_eq!(ended.get::<_, &str>(0), "ended");
+}
+
+#[tokio::test]
 async fn a_key_past_its_time_is_taken_in_its_own_organization_and_type_only() {
     let mut db = Db::new().await;
     let mut offers = Vec::new();
@@ -289,6 +310,30 @@ async fn a_key_past_its_time_is_taken_in_its_own_organization_and_type_only() {
         let next = offer.again();
         assert_eq!(next.at(Door::Function, &mut db.client).await.unwrap(), next.id, "{offer:?}");
     }
+}
+
+#[tokio::test]
+async fn a_job_of_many_that_takes_a_key_past_its_time_keeps_its_properties_and_wakes_nobody_unasked() {
+    let mut db = Db::new().await;
+    let (_listener, mut notified) = listen(&db.url(), "outhaul").await;
+    let organization = Uuid::now_v7();
+    let old = Offer { organization: Some(organization), ..Offer::keyed("k") };
+    old.at(Door::Function, &mut db.client).await.unwrap();
+    let lease = claim_one(&db.client, "ticks").await;
+    assert_eq!(complete(&db.client, &lease, "row").await, "completed");
+    age_keys(&db, "8 days").await;
+    while notified.try_recv().is_ok() {}
+    db.client.execute("select setval('outhaul.wake_gate', 1)", &[]).await.unwrap();
+    let call = "select outhaul.enqueue_many('mail', 'test.tick', '{2}', array[$1::uuid], '{k}', array[$2::uuid], \
+        '{2199-12-31 23:59:59Z}', -3, 7, '9 s', '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01', notify => false)";
+    let id = Uuid::now_v7();
+    db.client.execute(call, &[&id, &organization]).await.unwrap();
+    db.client.execute("select pg_notify('outhaul', 'last')", &[]).await.unwrap();
+    assert_eq!(notified.recv().await.unwrap().payload(), "last", "nothing was sent before");
+    let same = "select queue = 'mail' and payload = '2' and idempotency_key = 'k' and organization_id = $2 and priority = -3 \
+        and max_attempts = 7 and timeout = interval '9 s' and run_at = '2199-12-31 23:59:59Z' \
+        and traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' from outhaul.jobs where id = $1";
+    assert!(db.client.query_one(same, &[&id, &organization]).await.unwrap().get::<_, bool>(0));
 }
 
 #[tokio::test]

@@ -137,6 +137,8 @@ async fn leases_are_counted_when_they_are_renewed_and_when_their_row_is_locked()
         |result: &'static str| value(&shown, "outhaul_lease_renewals_total", &[("result", result)]);
     let before = renewals("renewed");
     until("a renewal", || async { renewals("renewed") > before }).await;
+    let timed = || value(&shown, "outhaul_batch_db_seconds_count", &[("phase", "renew")]);
+    until("its time", || async { timed() >= 1.0 }).await;
     let before = renewals("locked");
     let mut other = db.connect().await;
     let tx = other.transaction().await.unwrap();

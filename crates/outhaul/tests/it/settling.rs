@@ -4,7 +4,8 @@ use outhaul::Error;
 use uuid::Uuid;
 
 use crate::calls::{Lease, claim_one, complete, fail};
-use crate::support::Db;
+use crate::doors::{Door, Offer};
+use crate::support::{Db, listen};
 
 async fn leased(db: &Db, queue: &str) -> Lease {
     let sql = "select outhaul.enqueue($1, 't', '{\"n\": 1}', max_attempts => 5, priority => 3, timeout => '7 s', \
@@ -20,12 +21,27 @@ async fn holds(db: &Db, what: &str, id: Uuid) {
     assert_eq!(n, 1, "{what}");
 }
 
+/// What a row of a live job, and the row that is kept of it, have in common.
+const KEPT: &str =
+    "created_at, id, organization_id, attempts, claim_no, max_attempts, priority, queue, job_type";
+
+async fn as_live(db: &Db, id: Uuid) -> String {
+    let sql = format!("select (locked_at, {KEPT})::text from outhaul.jobs where id = $1");
+    db.client.query_one(&sql, &[&id]).await.unwrap().get(0)
+}
+
+async fn as_finished(db: &Db, id: Uuid) -> String {
+    let sql = format!("select (started_at, {KEPT})::text from outhaul.jobs_finished where id = $1");
+    db.client.query_one(&sql, &[&id]).await.unwrap().get(0)
+}
+
 #[tokio::test]
 async fn a_completion_keeps_what_the_queue_asks_for() {
     let db = Db::new().await;
     for (history, rows, payload) in [("none", 0, None), ("row", 1, None), ("payload", 1, Some(r#"{"n": 1}"#))]
     {
         let lease = leased(&db, history).await;
+        let before = as_live(&db, lease.id).await;
         assert_eq!(complete(&db.client, &lease, history).await, "completed");
         let sql = "select payload::text, status::text, claim_no, attempts, error_code is null and started_at >= created_at \
             and finished_at >= started_at from outhaul.jobs_finished where id = $1";
@@ -38,6 +54,7 @@ async fn a_completion_keeps_what_the_queue_asks_for() {
                 ("completed", 1, 1)
             );
             assert!(row.get::<_, bool>(4));
+            assert_eq!(as_finished(&db, lease.id).await, before);
         }
         assert_eq!(db.count("select count(*) from outhaul.jobs").await, 0);
         // The same report once more, its answer having been lost: done, where there is something left to tell it by.
@@ -107,13 +124,129 @@ async fn each_verdict_leaves_its_job_where_it_says() {
         and organization_id = '00000000-0000-0000-0000-00000000000f' and locked_by = '00000000-0000-0000-0000-0000000000aa' \
         and last_error_class = 'transient' and last_error_code = 'http_503' and last_error_summary = 'the service was away'", lease.id).await;
     let lease = leased(&db, "cancelled").await;
+    let before = as_live(&db, lease.id).await;
     assert_eq!(fail(&db.client, &lease, "cancel", 0).await, "settled");
+    assert_eq!(as_finished(&db, lease.id).await, before);
     holds(&db, &attempt("cancelled"), lease.id).await;
     holds(&db, "select from outhaul.jobs_finished where id = $1 and status = 'cancelled' and error_code = 'http_503'", lease.id).await;
     assert_eq!(db.count("select count(*) from outhaul.jobs where queue in ('dead', 'cancelled')").await, 0);
     // Every one of these reports a second time: it was done, and nothing changes.
     assert_eq!(fail(&db.client, &lease, "retry", 0).await, "done");
     assert_eq!(db.count("select count(*) from outhaul.job_attempts").await, 5);
+}
+
+#[tokio::test]
+async fn each_job_of_a_batch_gets_its_own_verdict() {
+    let db = Db::new().await;
+    let mut leases = Vec::new();
+    for n in 0..4 {
+        leases.push(leased(&db, &format!("q{n}")).await);
+    }
+    leases.sort_by_key(|lease| lease.id);
+    let ids: Vec<Uuid> = leases.iter().map(|lease| lease.id).collect();
+    let tokens: Vec<Uuid> = leases.iter().map(|lease| lease.token).collect();
+    let sql = "select * from outhaul.fail($1, $2, '{1,1,1,1}', '{retry,dead_letter,cancel,snooze}', '{60000,null,null,7200000}', \
+        '{transient,permanent,revoked,null}', '{code_0,code_1,code_2,code_3}', '{words 0,words 1,words 2,words 3}')";
+    assert!(db.client.query(sql, &[&ids, &tokens]).await.unwrap().is_empty());
+    for (n, status) in ["retrying", "dead_letter", "cancelled", "pending"].into_iter().enumerate() {
+        assert_eq!(db.status(ids[n]).await, status);
+        let class = ["transient", "permanent", "revoked", "unknown"][n];
+        holds(&db, &format!("select from outhaul.job_attempts where job_id = $1 and error_class = '{class}' and error_code = 'code_{n}' and error_summary = 'words {n}'"), ids[n]).await;
+    }
+    let due = "select from outhaul.jobs where id = $1 and run_at - clock_timestamp() between";
+    holds(&db, &format!("{due} interval '1 s' and interval '1 min'"), ids[0]).await;
+    holds(&db, &format!("{due} interval '1 h' and interval '2 h'"), ids[3]).await;
+    holds(&db, "select from outhaul.jobs_dead where id = $1 and last_error_code = 'code_1'", ids[1]).await;
+}
+
+#[tokio::test]
+async fn words_of_a_failure_are_cut_and_a_missing_delay_means_now() {
+    let db = Db::new().await;
+    let lease = leased(&db, "q").await;
+    let sql = "select * from outhaul.fail(array[$1::uuid], array[$2::uuid], array[1], '{retry}', '{null}', '{unknown}', \
+        array[repeat('ü', 65)], array[repeat('€', 1001)])";
+    assert!(db.client.query(sql, &[&lease.id, &lease.token]).await.unwrap().is_empty());
+    let cut = "error_code = repeat('ü', 64) and X.error_summary = repeat('€', 1000)";
+    holds(
+        &db,
+        &format!("select from outhaul.job_attempts x where job_id = $1 and x.{}", cut.replace('X', "x")),
+        lease.id,
+    )
+    .await;
+    holds(
+        &db,
+        &format!(
+            "select from outhaul.jobs x where id = $1 and run_at <= clock_timestamp() and x.last_{}",
+            cut.replace("X.", "x.last_")
+        ),
+        lease.id,
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_snooze_or_release_gives_back_one_attempt_and_a_release_keeps_the_words_of_the_last_failure() {
+    let db = Db::new().await;
+    for verdict in ["snooze", "release"] {
+        let lease = leased(&db, verdict).await;
+        assert_eq!(fail(&db.client, &lease, "retry", 0).await, "settled");
+        let lease = claim_one(&db.client, verdict).await;
+        assert_eq!(lease.attempts, 2);
+        let sql = "select * from outhaul.fail(array[$1::uuid], array[$2::uuid], array[2], array[$3], '{0}', '{unknown}', '{later}', '{not now}')";
+        assert!(db.client.query(sql, &[&lease.id, &lease.token, &verdict]).await.unwrap().is_empty());
+        let words = match verdict {
+            "release" => "last_error_code = 'http_503' and last_error_summary = 'the service was away'",
+            _ => "last_error_code = 'later' and last_error_summary = 'not now'",
+        };
+        holds(
+            &db,
+            &format!("select from outhaul.jobs where id = $1 and attempts = 1 and claim_no = 2 and {words}"),
+            lease.id,
+        )
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_release_wakes_and_no_other_verdict_does() {
+    let db = Db::new().await;
+    let mut leases = Vec::new();
+    for verdict in ["retry", "snooze", "dead_letter", "cancel", "release"] {
+        leases.push((verdict, leased(&db, verdict).await));
+    }
+    let (_listener, mut notified) = listen(&db.url(), "outhaul").await;
+    for (verdict, lease) in leases {
+        db.client.execute("select setval('outhaul.wake_gate', 1)", &[]).await.unwrap();
+        assert_eq!(fail(&db.client, &lease, verdict, 0).await, "settled");
+        db.client.execute("select pg_notify('outhaul', 'last')", &[]).await.unwrap();
+        let expected = if verdict == "release" { "" } else { "last" };
+        assert_eq!(notified.recv().await.unwrap().payload(), expected, "{verdict}");
+    }
+}
+
+#[tokio::test]
+async fn complete_in_keeps_what_it_is_told_and_waits_for_a_lock_as_long_as_its_caller_would() {
+    let db = Db::new().await;
+    let sql = "select outhaul.complete_in($1, $2, 1, $3)";
+    for (history, rows, payloads) in [("none", 0, 0), ("row", 1, 0), ("payload", 1, 1)] {
+        let lease = leased(&db, history).await;
+        db.client.execute(sql, &[&lease.id, &lease.token, &history]).await.unwrap();
+        let kept = "select count(*), count(payload) from outhaul.jobs_finished where id = $1";
+        let kept = db.client.query_one(kept, &[&lease.id]).await.unwrap();
+        assert_eq!((kept.get::<_, i64>(0), kept.get::<_, i64>(1)), (rows, payloads), "{history}");
+    }
+    let lease = leased(&db, "locked").await;
+    let (mut holder, caller) = (db.connect().await, db.connect().await);
+    let tx = holder.transaction().await.unwrap();
+    tx.execute("select from outhaul.jobs where id = $1 for update", &[&lease.id]).await.unwrap();
+    let waiting = tokio::spawn(async move { caller.execute(sql, &[&lease.id, &lease.token, &"row"]).await });
+    // Longer than the functions that a worker calls for many jobs would wait.
+    let waits = "select count(*) = 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' \
+        and clock_timestamp() - query_start > interval '400 ms'";
+    db.until("it waits", waits).await;
+    tx.rollback().await.unwrap();
+    waiting.await.unwrap().unwrap();
+    assert_eq!(db.status(lease.id).await, "completed");
 }
 
 #[tokio::test]
@@ -250,18 +383,60 @@ async fn a_report_that_crosses_a_renewal_settles_the_job_or_says_that_it_did_not
 }
 
 #[tokio::test]
-async fn the_id_of_a_dead_letter_can_die_again() {
-    let db = Db::new().await;
-    for payload in ["{\"n\": 1}", "{\"n\": 2}"] {
-        let enqueue = "select outhaul.enqueue('again', 'test.dead', $1::text::jsonb, id => '00000000-0000-0000-0000-0000000000d1')";
-        db.client.query_one(enqueue, &[&payload]).await.unwrap();
-        let lease = claim_one(&db.client, "again").await;
-        assert_eq!(fail(&db.client, &lease, "dead_letter", 0).await, "settled");
-        assert_eq!(db.count("select count(*) from outhaul.jobs").await, 0);
+async fn the_id_of_a_dead_letter_can_die_again_and_the_later_death_stands_in_all_its_columns() {
+    let mut db = Db::new().await;
+    let again = Uuid::from_u128(0xd1);
+    let first = Offer {
+        id: again,
+        queue: "first".into(),
+        job_type: "test.first".into(),
+        payload: "1".into(),
+        ..Offer::keyed("first")
+    };
+    let second = Offer {
+        id: again,
+        queue: "second".into(),
+        job_type: "test.second".into(),
+        payload: "2".into(),
+        organization: Some(Uuid::now_v7()),
+        priority: 5,
+        max_attempts: 3,
+        timeout: Some(7_000),
+        traceparent: Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into()),
+        ..Offer::keyed("second")
+    };
+    // The same under an id of its own, to compare with.
+    let twin = Offer { queue: "twin".into(), key: Some("twin".into()), ..second.again() };
+    for (offer, verdict) in [
+        (&first, "dead_letter"),
+        (&second, "retry"),
+        (&second, "dead_letter"),
+        (&twin, "retry"),
+        (&twin, "dead_letter"),
+    ] {
+        let live = format!("select count(*) from outhaul.jobs where id = '{}'", offer.id);
+        if db.count(&live).await == 0 {
+            offer.at(Door::Function, &mut db.client).await.unwrap();
+        }
+        let lease = claim_one(&db.client, &offer.queue).await;
+        let sql = "select * from outhaul.fail(array[$1::uuid], array[$2::uuid], array[$3::int], array[$4], '{0}', array[$5], array[$5], array[$5])";
+        let words = &offer.payload;
+        db.client.query(sql, &[&lease.id, &lease.token, &lease.claim_no, &verdict, words]).await.unwrap();
+        if offer.job_type == "test.first" {
+            let old = "update outhaul.jobs_dead set died_at = died_at - interval '9 days', created_at = created_at - interval '9 days', \
+                run_at = run_at - interval '9 days', share = 77, locked_by = gen_random_uuid(), ordering_key = 'o', limit_key = 'l', \
+                rate_key = 'r', source_event_id = gen_random_uuid()";
+            db.client.execute(old, &[]).await.unwrap();
+        }
     }
-    assert_eq!(
-        db.count("select (payload ->> 'n')::bigint from outhaul.jobs_dead").await,
-        2,
-        "the later one stands"
-    );
+    let row = "select (to_jsonb(x) - array['id', 'queue', 'idempotency_key', 'died_at', 'created_at', 'run_at'])::text from outhaul.jobs_dead x where id = $1";
+    let row_of = async |id: Uuid| -> String { db.client.query_one(row, &[&id]).await.unwrap().get(0) };
+    assert_eq!(row_of(again).await, row_of(twin.id).await);
+    holds(
+        &db,
+        "select from outhaul.jobs_dead where id = $1 and queue = 'second' and idempotency_key = 'second' \
+        and least(died_at, created_at, run_at) > now() - interval '1 day'",
+        again,
+    )
+    .await;
 }
