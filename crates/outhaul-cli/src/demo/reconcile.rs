@@ -360,6 +360,16 @@ mod tests {
         story.books.told.begun.push(Begun { job: job(77), claim_no: 1, operation: ghost, at: 100.0 });
         assert_eq!(story.end().phantom_operations, [ghost]);
         assert!(!story.end().holds());
+        // Whatever it is that tells of it.
+        story.books.told.begun.pop();
+        story.books.told.effects.push(asked(77, job(77), 1));
+        assert_eq!(story.end().phantom_operations, [ghost]);
+        story.books.told.effects.pop();
+        story.books.told.repeats.push(asked(77, job(77), 1));
+        assert_eq!(story.end().phantom_operations, [ghost]);
+        story.books.told.repeats.pop();
+        story.books.points.push(ghost);
+        assert_eq!(story.end().phantom_operations, [ghost]);
     }
 
     #[test]
@@ -391,6 +401,17 @@ mod tests {
         story.books.told.done.clear();
         story.books.told.repeats.push(asked(1, job(2), 1));
         assert_eq!(story.end().duplicates_effect, 1);
+        // Also where the other one's claim has a larger number.
+        story.books.told.repeats = vec![asked(1, job(2), 2)];
+        assert_eq!(story.end().duplicates_effect, 1);
+    }
+
+    #[test]
+    fn one_claim_that_asks_twice_is_a_second_effect() {
+        let mut story = story(1);
+        story.books.told.done.clear();
+        story.books.told.repeats.push(asked(1, job(1), 1));
+        assert_eq!((story.end().duplicates_effect, story.end().repeats_explained), (1, 0));
     }
 
     #[test]

@@ -124,6 +124,31 @@ async fn waiting_for_a_job_outlasts_a_restart() {
     assert!(out.contains("\"status\":\"cancelled\""), "{out}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_for_a_job_goes_on_when_looks_are_cut_off() {
+    let database = migrated().await;
+    let proxy = Proxy::start(&database.tcp_url()).await.unwrap();
+    let (behind, place) = (Place::bare().with("DATABASE_URL", &proxy.url()), Place::at(&database));
+    let id = place.enqueue(&["test.none"]);
+    let look = Rule::on(Match::at(Phase::BeforeForward).tag("show_job"));
+    let cut = proxy.add(look.skip(1).times(2).then(Action::Cut));
+    let mut waiting = behind.command(&["jobs", "wait", &id, "--timeout", "60s"]);
+    let mut waiting =
+        waiting.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    cut.fired_times(2, PATIENCE).await.unwrap();
+    place.run(&["jobs", "cancel", &id]).ok();
+    assert_eq!(waiting.wait().unwrap().code(), Some(1), "it has seen the end");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_does_not_answer_is_told_as_a_time_that_is_over() {
+    let database = migrated().await;
+    let proxy = Proxy::start(&database.tcp_url()).await.unwrap();
+    let behind = Place::bare().with("DATABASE_URL", &proxy.url());
+    proxy.add(Rule::on(Match::at(Phase::BeforeForward).tag("show_queues")).always().then(Action::Blackhole));
+    assert_eq!(behind.run(&["queues", "list", "--json"]).exits(7).problem()["exit_code"], 7);
+}
+
 /// Waits until somebody has asked for a job.
 async fn until_asked(url: &str) {
     let client = client(url).await;

@@ -268,6 +268,20 @@ async fn when_the_drain_limit_has_passed_the_group_is_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_job_of_which_nothing_is_kept_is_waited_for_until_it_is_gone() {
+    let database = migrated().await;
+    let place = Place::at(&database);
+    place.bind("test.ok", "exit 0", "");
+    let client = client(&database.url()).await;
+    client.batch_execute("select outhaul.operator_history('default', 'none')").await.unwrap();
+    let worker = place.worker(&[]).await;
+    place.run(&["enqueue", "test.ok", "--wait", "--wait-timeout", "30s"]).ok();
+    let kept = client.query_one("select count(*) from outhaul.all_jobs", &[]).await.unwrap();
+    assert_eq!(kept.get::<_, i64>(0), 0);
+    stop(worker, &place).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn queues_come_from_flags_or_from_the_bound_types() {
     let database = migrated().await;
     let place = Place::at(&database);

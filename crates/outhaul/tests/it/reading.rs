@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use outhaul::{JobFilter, JobId, JobStatus, Observer, QueueView};
+use outhaul::{JobFilter, JobId, JobStatus, Observer, QueueView, Retried};
 use uuid::Uuid;
 
 use crate::calls::{claim, claim_one, complete, fail};
 use crate::doors::{Door, Offer};
-use crate::support::Db;
+use crate::support::{Db, listen};
 
 async fn by_name(observer: &Observer) -> BTreeMap<String, QueueView> {
     observer.queues().await.unwrap().into_iter().map(|queue| (queue.queue.clone(), queue)).collect()
@@ -320,6 +320,58 @@ async fn a_retry_by_hand_makes_a_waiting_job_due_and_never_moves_one_back() {
             1,
             "{id}"
         );
+    }
+}
+
+#[tokio::test]
+async fn a_dead_letter_comes_back_as_it_was_but_for_its_attempts() {
+    let mut db = Db::new().await;
+    let offer = Offer {
+        payload: r#"{"n": 7}"#.into(),
+        organization: Some(Uuid::now_v7()),
+        priority: 4,
+        max_attempts: 6,
+        timeout: Some(9_000),
+        traceparent: Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into()),
+        ..Offer::keyed("k")
+    };
+    offer.at(Door::Function, &mut db.client).await.unwrap();
+    let row = "select (to_jsonb(j) - array['attempts', 'claim_no', 'status', 'run_at', 'last_error_code', 'last_error_summary'])::text \
+        from outhaul.jobs j";
+    let before: String = db.client.query_one(row, &[]).await.unwrap().get(0);
+    let lease = claim_one(&db.client, "ticks").await;
+    assert_eq!(fail(&db.client, &lease, "dead_letter", 0).await, "settled");
+    db.operator().await.retry(JobId(offer.id), None).await.unwrap();
+    assert_eq!(db.client.query_one(row, &[]).await.unwrap().get::<_, String>(0), before);
+    let anew = "select count(*) from outhaul.jobs where attempts = 0 and claim_no = 1 and status = 'retrying' \
+        and last_error_code = 'http_503' and last_error_summary = 'the service was away' \
+        and run_at between clock_timestamp() - interval '1 min' and clock_timestamp()";
+    assert_eq!(db.count(anew).await, 1);
+    assert_eq!(db.count("select count(*) from outhaul.jobs_dead").await, 0);
+}
+
+#[tokio::test]
+async fn actions_that_give_workers_something_to_do_wake_them() {
+    let mut db = Db::new().await;
+    let operator = db.operator().await;
+    let later = Offer { run_at: Some("2199-01-01T00:00:00Z".into()), ..Offer::default() };
+    later.at(Door::Function, &mut db.client).await.unwrap();
+    let dead = Offer { queue: "dead".into(), ..Offer::default() };
+    dead.at(Door::Function, &mut db.client).await.unwrap();
+    let lease = claim_one(&db.client, "dead").await;
+    assert_eq!(fail(&db.client, &lease, "dead_letter", 0).await, "settled");
+    operator.pause("ticks", None).await.unwrap();
+    let (_listener, mut notified) = listen(&db.url(), "outhaul").await;
+    for act in ["resume", "retry", "replay"] {
+        db.client.execute("select setval('outhaul.wake_gate', 1)", &[]).await.unwrap();
+        match act {
+            "resume" => assert!(operator.resume("ticks", None).await.unwrap()),
+            "retry" => assert_eq!(operator.retry(JobId(later.id), None).await.unwrap(), Retried::Due),
+            _ => assert_eq!(operator.retry(JobId(dead.id), None).await.unwrap(), Retried::Replayed),
+        }
+        db.client.execute("select pg_notify('outhaul', 'last')", &[]).await.unwrap();
+        assert_eq!(notified.recv().await.unwrap().payload(), "", "{act}");
+        assert_eq!(notified.recv().await.unwrap().payload(), "last", "{act}");
     }
 }
 
