@@ -272,14 +272,21 @@ impl Listener {
     /// which proves nothing about the listener.
     async fn canary(&self, own: &str, heard: &mut watch::Receiver<u64>) -> Option<bool> {
         // The sender's connection serves others, whose statements may take long; it must not be given up for
-        // the canary's sake, so the short limit is only on this wait.
-        let channel: [&(dyn ToSql + Sync); 1] = [&own];
-        let send = self.canary.rows_within(&CANARY, &channel, SEND_PATIENCE);
+        // the canary's sake, so the short limit is only on this wait. The long one is the sending task's own: it
+        // outlives the wait, because in a worker with nothing to settle nobody else would find this connection dead.
+        let (db, channel, stop) = (self.canary.clone(), own.to_owned(), self.stop.clone());
+        let send = tokio::spawn(async move {
+            let channel: [&(dyn ToSql + Sync); 1] = [&channel];
+            tokio::select! {
+                sent = db.rows_within(&CANARY, &channel, SEND_PATIENCE) => sent.is_ok(),
+                () = stop.cancelled() => false,
+            }
+        });
         tokio::select! {
             biased;
             changed = heard.changed() => return Some(changed.is_ok()),
             sent = tokio::time::timeout(PATIENCE, send) => {
-                if !matches!(sent, Ok(Ok(_))) {
+                if !matches!(sent, Ok(Ok(true))) {
                     return None;
                 }
             }

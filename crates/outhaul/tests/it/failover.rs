@@ -387,6 +387,11 @@ async fn a_worker_with_nothing_to_write_leaves_a_demoted_server_as_well() {
     let operator = Operator::connect(&dsn, &SchemaName::default()).await.unwrap();
     operator.pause("acts", None).await.unwrap();
     turn_read_only(&watched.pair.primary).await;
+    // A canary that was being committed just then would wait for the standby for ever.
+    let primary = connect(&watched.pair.primary.url()).await;
+    primary.batch_execute("set default_transaction_read_only = off").await.unwrap();
+    primary.batch_execute("alter system set synchronous_standby_names = ''").await.unwrap();
+    primary.batch_execute("select pg_reload_conf()").await.unwrap();
     watched.pair.standby.promote().await.unwrap();
     until("claims and wake-ups are on the promoted server", || async {
         let left = watched.still_on_the_primary();
