@@ -6,6 +6,7 @@
 //!   another schema.
 //! * [`Worker`] runs handlers: async functions of a typed payload ([`Job`]) and a [`Context`]. What a handler
 //!   returns ([`Failure`]) decides what happens next.
+//!   It also reads the outbox: ordered [`Subscription`]s, the [`Relay`], and [`Projection`]s, which turn facts into jobs.
 //! * [`migrate`] brings a database's schema to this version. [`Observer`] shows what is going on, [`Operator`] retries, cancels
 //!   and pauses.
 //! * [`telemetry`] lists every metric.
@@ -40,6 +41,7 @@ mod json;
 mod model;
 mod observe;
 mod operate;
+mod projection;
 mod session;
 mod store;
 mod subscription;
@@ -52,6 +54,7 @@ pub use caller::{
 };
 pub use decide::retry::Backoff;
 pub use decide::verdict::RetryPolicy;
+pub use engine::dispatch::EventHandlers;
 pub use engine::events::{EventContext, RecordedEvent};
 pub use engine::handle::{Context, Outcome};
 pub use engine::held::Stop;
@@ -66,6 +69,7 @@ pub use observe::{
     WorkerView,
 };
 pub use operate::{Operator, Retried, migrate, migration_sql, migration_status};
+pub use projection::{Projection, Rule};
 pub use session::{Session, connect};
 pub use store::dsn::Dsn;
 pub use store::migrate::{MigrateOptions, Migrated, SchemaStatus};

@@ -10,11 +10,13 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::decide::verdict::RetryPolicy;
+use crate::engine::dispatch::EventHandlers;
 use crate::engine::events::{self, EventContext, RecordedEvent};
 use crate::engine::handle::{Context, Grace, Outcome, Registered};
 use crate::engine::held::{Registry, Stop};
 use crate::engine::lead::{Swept, Upkeep};
 use crate::engine::link::{Db, Link, Purpose};
+use crate::engine::project;
 use crate::engine::pulse::Pulse;
 use crate::engine::run::{Line, State};
 use crate::engine::settle::{Inbox, Settler};
@@ -23,6 +25,7 @@ use crate::engine::vital::Vital;
 use crate::engine::wake::{Listener, ListenerState, Waker};
 use crate::error::{Error, Kind, Result};
 use crate::model::{Job, SchemaName, check_name};
+use crate::projection::Projection;
 use crate::store::dsn::Dsn;
 use crate::store::migrate;
 use crate::store::source::VERSION;
@@ -114,7 +117,10 @@ pub struct WorkerBuilder {
     handlers: Vec<Arc<Registered>>,
     queues: BTreeMap<String, Option<usize>>,
     subscriptions: Vec<(Subscription, Arc<Registered>)>,
+    projections: Vec<Projection>,
     relay: Option<(Relay, Arc<Registered>)>,
+    /// The first mistake in handlers of events, which `build` tells.
+    mistake: Option<Error>,
 }
 
 impl WorkerBuilder {
@@ -163,6 +169,28 @@ impl WorkerBuilder {
         self
     }
 
+    /// Handles the events of an ordered subscription one by one, in order, each type with a handler of its own. The
+    /// subscription reads the types that have one, or all when there is an
+    /// [`otherwise`](EventHandlers::otherwise).
+    pub fn subscribe_typed(
+        mut self,
+        mut subscription: Subscription,
+        handlers: EventHandlers,
+    ) -> WorkerBuilder {
+        self.note(&handlers, &format!("subscription {}", subscription.name));
+        if let Some(types) = handlers.types() {
+            subscription = subscription.events(types);
+        }
+        let handlers = Arc::new(handlers);
+        self.subscribe(subscription, move |event, cx| handlers.clone().handle(event, cx))
+    }
+
+    /// Turns events into jobs by rules, each exactly once.
+    pub fn project(mut self, projection: Projection) -> WorkerBuilder {
+        self.projections.push(projection);
+        self
+    }
+
     /// Hands events on without order. One handler takes every type.
     pub fn relay<F, Fut>(mut self, relay: Relay, handler: F) -> WorkerBuilder
     where
@@ -171,6 +199,14 @@ impl WorkerBuilder {
     {
         self.relay = Some((relay, Arc::new(events::each(RELAY, handler))));
         self
+    }
+
+    /// Hands events on without order, each type to a handler of its own. Events of a type without one are parked, unless
+    /// there is an [`otherwise`](EventHandlers::otherwise).
+    pub fn relay_typed(mut self, relay: Relay, handlers: EventHandlers) -> WorkerBuilder {
+        self.note(&handlers, "the relay");
+        let handlers = Arc::new(handlers);
+        self.relay(relay, move |event, cx| handlers.clone().handle(event, cx))
     }
 
     /// Works a queue with a number of handlers at once. Without any call the queues of all handled types are
@@ -216,7 +252,10 @@ impl WorkerBuilder {
     /// # Errors
     /// [`Error::is_config`] for a configuration that cannot work, [`Error::is_schema_mismatch`] for a schema that does not
     /// fit, or an error of the connection.
-    pub async fn build(self) -> Result<Worker> {
+    pub async fn build(mut self) -> Result<Worker> {
+        if let Some(mistake) = self.mistake.take() {
+            return Err(mistake);
+        }
         let queues = self.checked()?;
         let plan = Plan::new(&self.options, self.owner_dsn.is_some())?;
         let worker = Worker::assemble(self, queues, plan);
@@ -233,8 +272,10 @@ impl WorkerBuilder {
     fn checked(&self) -> Result<BTreeMap<String, usize>> {
         let o = &self.options;
         let bad = |what: &str, hint: &str| Err(Error::config(what).with_hint(hint));
-        if self.handlers.is_empty() && self.subscriptions.is_empty() && self.relay.is_none() {
-            return bad("the worker has no handlers", "Register one with `handle`, `subscribe` or `relay`.");
+        let readers = self.subscriptions.len() + self.projections.len() + usize::from(self.relay.is_some());
+        if self.handlers.is_empty() && readers == 0 {
+            let hint = "Register one with `handle`, `subscribe`, `project` or `relay`.";
+            return bad("the worker has no handlers", hint);
         }
         if !(Duration::from_secs(1)..=Duration::from_secs(86_400)).contains(&o.subscription_lease) {
             return bad("the subscription lease is out of range", "Use 1 second to 24 hours.");
@@ -285,9 +326,24 @@ impl WorkerBuilder {
         Ok(queues)
     }
 
+    fn note(&mut self, handlers: &EventHandlers, what: &str) {
+        let mistake = match handlers.twice() {
+            Some(twice) => Error::config(format!("{what} has two handlers of events of type {twice}"))
+                .with_hint("Register one per type; a second subscription sees all events, too."),
+            None if handlers.is_empty() => {
+                Error::config(format!("{what} has no handlers")).with_hint("Add some with `on`.")
+            }
+            None => return,
+        };
+        self.mistake.get_or_insert(mistake);
+    }
+
     fn check_events(&self) -> Result<()> {
         let mut names = HashMap::new();
-        for (subscription, _) in &self.subscriptions {
+        self.projections.iter().try_for_each(Projection::check)?;
+        let projected: Vec<Subscription> = self.projections.iter().map(Projection::subscription).collect();
+        for subscription in self.subscriptions.iter().map(|(subscription, _)| subscription).chain(&projected)
+        {
             subscription.check()?;
             if names.insert(&subscription.name, ()).is_some() {
                 return Err(Error::config(format!("subscription {} has two handlers", subscription.name))
@@ -398,7 +454,9 @@ impl Worker {
             handlers: Vec::new(),
             queues: BTreeMap::new(),
             subscriptions: Vec::new(),
+            projections: Vec::new(),
             relay: None,
+            mistake: None,
         }
     }
 
@@ -407,6 +465,14 @@ impl Worker {
         let claim = link(Purpose::Claim);
         let settle = if plan.share >= 2 { link(Purpose::Settle) } else { claim.clone() };
         let upkeep = if plan.share >= 3 { link(Purpose::Upkeep) } else { claim.clone() };
+        let mut subscriptions = builder.subscriptions;
+        for projection in builder.projections {
+            let subscription = projection.subscription();
+            let db = Db::new(settle.clone(), &builder.schema);
+            let rules = Arc::new(move |event: &RecordedEvent| projection.jobs_of(event));
+            let registered = project::projection(&format!("@{}", subscription.name), db, rules);
+            subscriptions.push((subscription, Arc::new(registered)));
+        }
         let listen_dsn = builder.listen_dsn.unwrap_or_else(|| builder.dsn.clone());
         Worker {
             id: Uuid::now_v7(),
@@ -420,7 +486,7 @@ impl Worker {
             options: builder.options,
             queues,
             handlers: builder.handlers,
-            subscriptions: builder.subscriptions,
+            subscriptions,
             relay: builder.relay,
             plan,
             waker: Arc::new(Waker::new()),

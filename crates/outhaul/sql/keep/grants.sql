@@ -30,7 +30,7 @@ begin
         ('complete', 'worker'), ('complete_in', 'worker'), ('fail', 'worker'), ('snooze', 'worker'),
         ('renew', 'worker'), ('expired', 'worker'), ('take_sweep', 'worker'),
         ('sequence', 'worker'), ('subscribe', 'worker'), ('claim_subscription', 'worker'), ('read', 'worker'),
-        ('checkpoint', 'worker'), ('checkpoint_in', 'worker'), ('hold', 'worker'), ('renew_subscriptions', 'worker'),
+        ('checkpoint', 'worker'), ('checkpoint_in', 'worker'), ('project', 'worker'), ('hold', 'worker'), ('renew_subscriptions', 'worker'),
         ('expired_subscriptions', 'worker'),
         ('subscription_due', 'worker'), ('events_due', 'worker'), ('register_relay', 'worker'), ('claim_events', 'worker'), ('complete_events', 'worker'), ('fail_events', 'worker'),
         ('renew_events', 'worker'), ('expired_events', 'worker'),

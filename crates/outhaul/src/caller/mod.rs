@@ -273,7 +273,8 @@ fn many_args<'a>(jobs: &'a [NewJob], places: &[usize], notify: bool) -> [Arg<'a>
     ]
 }
 
-fn due_text(due: Due) -> Option<String> {
+/// When a job is due, as statements take it.
+pub(crate) fn due_text(due: Due) -> Option<String> {
     match due {
         Due::Now => None,
         Due::In(delay) => Some(format!("+{}", delay.as_millis())),
@@ -281,7 +282,7 @@ fn due_text(due: Due) -> Option<String> {
     }
 }
 
-fn millis(duration: Option<Duration>) -> Option<i64> {
+pub(crate) fn millis(duration: Option<Duration>) -> Option<i64> {
     duration.map(|duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
 }
 

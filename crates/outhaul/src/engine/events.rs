@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -13,7 +13,7 @@ use super::handle::{Context, Outcome, Registered};
 use super::held::{Held, Stop, Work};
 use crate::caller::{self, CallerTransaction};
 use crate::error::{Error, Result};
-use crate::model::{Failure, Payload, SchemaName};
+use crate::model::{Event, Failure, Payload, SchemaName};
 
 /// An event as it was published, with its place in the order of delivery.
 #[derive(Clone, Debug)]
@@ -61,6 +61,20 @@ impl RecordedEvent {
             failure
         })
     }
+
+    /// Reads the payload as the one of an event type, in the form of its schema version or of an earlier one.
+    ///
+    /// # Errors
+    /// A transient [`Failure`] with the code `schema_newer` for a version that this program does not know yet: one that
+    /// knows it may already run beside it. Else as for [`read`](RecordedEvent::read).
+    pub fn decode<E: Event>(&self) -> std::result::Result<E, Failure> {
+        if self.schema_version > E::SCHEMA_VERSION {
+            let (is, knows) = (self.schema_version, E::SCHEMA_VERSION);
+            let what = format!("{} has schema version {is}, this program knows {knows}", self.event_type);
+            return Err(Failure::transient(what).code("schema_newer"));
+        }
+        self.read()
+    }
 }
 
 /// Events after a cursor, and how far they are handled.
@@ -80,6 +94,8 @@ pub(crate) struct Batch {
     at: AtomicI64,
     /// The last checkpoint that a handler has made in its own transaction.
     committed: AtomicI64,
+    /// The failure is one of all its events, more than one: nothing says which.
+    as_one: AtomicBool,
 }
 
 impl Batch {
@@ -97,6 +113,7 @@ impl Batch {
             certain: number(before),
             at: number(first),
             committed: number(0),
+            as_one: AtomicBool::new(false),
         }
     }
 
@@ -128,11 +145,29 @@ impl Batch {
         self.committed().is_some_and(|position| position == self.at())
     }
 
-    fn begin(&self, position: i64) {
+    /// Whether it failed together, so that no event may be given up for it.
+    pub(crate) fn failed_as_one(&self) -> bool {
+        self.as_one.load(Ordering::Acquire)
+    }
+
+    /// Notes a failure of all events from `first` to `last`. They come again one by one.
+    pub(super) fn fail_as_one(&self, first: i64, last: i64) {
+        self.begin(first);
+        self.as_one.store(first < last, Ordering::Release);
+    }
+
+    pub(super) fn begin(&self, position: i64) {
         self.at.store(position, Ordering::Release);
     }
 
-    fn handle(&self, position: i64) {
+    /// The event at hand; a batch is never empty.
+    fn event(&self) -> &RecordedEvent {
+        let at = self.at();
+        let place = self.events.partition_point(|event| event.position < at);
+        &self.events[place.min(self.events.len() - 1)]
+    }
+
+    pub(super) fn handle(&self, position: i64) {
         // What follows the last event and is left out by the filter goes with it.
         let last = self.events.last().is_some_and(|last| last.position == position);
         let through = if last { self.through } else { position };
@@ -146,16 +181,25 @@ impl Batch {
 /// What a handler of events knows about its delivery, and how it hears that it should stop.
 #[derive(Clone)]
 pub struct EventContext {
-    held: Arc<Held>,
+    pub(super) held: Arc<Held>,
     schema: SchemaName,
     /// Cancelled when the worker begins to stop.
-    draining: CancellationToken,
+    pub(super) draining: CancellationToken,
 }
 
 impl EventContext {
-    fn of(cx: &Context) -> EventContext {
+    pub(super) fn of(cx: &Context) -> EventContext {
         let (held, schema, draining) = cx.parts();
         EventContext { held, schema, draining }
+    }
+
+    /// The event at hand as it was published, with its id and position; in a handler of batches the last one.
+    pub fn event(&self) -> &RecordedEvent {
+        match &self.held.work {
+            Work::Event(event) => event,
+            Work::Batch(batch) => batch.event(),
+            Work::Job(_) => unreachable!("handlers of events are given events"),
+        }
     }
 
     /// Which attempt this is, counted from 1. Of a subscription: at the first event that was claimed.
@@ -267,7 +311,7 @@ where
             let outcome = handler(batch.events.clone(), cx.clone()).await;
             match outcome {
                 Ok(()) => batch.handle(last.position),
-                Err(_) => batch.begin(first.position),
+                Err(_) => batch.fail_as_one(first.position, last.position),
             }
             outcome
         }
@@ -275,4 +319,4 @@ where
 }
 
 /// The label of all events where jobs have their type.
-const KIND: &str = "event";
+pub(super) const KIND: &str = "event";

@@ -91,8 +91,11 @@ impl Ended {
             }
         };
         let verdict = verdict(ending, attempt, policy, random);
-        let blocks = held.batch().is_some_and(|batch| batch.blocks);
-        let verdict = if blocks { waiting(verdict, policy) } else { verdict };
+        let verdict = match held.batch() {
+            Some(batch) if batch.failed_as_one() => apart(verdict, policy),
+            Some(batch) if batch.blocks => waiting(verdict, policy),
+            _ => verdict,
+        };
         Ended::new(held, verdict, report)
     }
 
@@ -146,6 +149,14 @@ impl Ended {
 /// A cursor that blocks waits at an event that failed for good, as long as it takes: going on would lose it.
 pub(crate) fn waiting(verdict: Verdict, policy: &RetryPolicy) -> Verdict {
     if verdict == Verdict::DeadLetter { Verdict::Retry(policy.backoff.max) } else { verdict }
+}
+
+/// Events that failed together come again one by one, before any of them is given up.
+fn apart(verdict: Verdict, policy: &RetryPolicy) -> Verdict {
+    match verdict {
+        Verdict::DeadLetter | Verdict::Cancel => Verdict::Retry(policy.backoff.base),
+        verdict => verdict,
+    }
 }
 
 /// Cuts text to a number of bytes at a character's border and takes out what a row or a terminal cannot

@@ -78,6 +78,7 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     sql!("settle/fail"),
     sql!("settle/fail_events"),
     sql!("settle/hold"),
+    sql!("settle/project"),
     sql!("settle/snooze"),
     sql!("lease/expired"),
     sql!("lease/expired_events"),

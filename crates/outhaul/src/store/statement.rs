@@ -197,6 +197,15 @@ pub(crate) const SUBSCRIPTION_DUE: Statement = Statement::value("subscription_du
 /// (ids, lease_tokens, claim_nos, positions, unparked, committed)
 pub(crate) const CHECKPOINT: Statement =
     Statement::rows("checkpoint", &[Uuids, Uuids, Ints, BigInts, BigInts, BigInts]);
+/// (id, lease_token, claim_no, position, unparked, after, ids, queues, job_types, payloads, keys, organizations, priorities,
+/// run_ats, max_attempts, timeouts_ms, traceparents, source_event_ids)
+pub(crate) const PROJECT: Statement = Statement::value(
+    "project",
+    &[
+        Uuid, Uuid, Int, BigInt, Bool, BigInt, Uuids, Texts, Texts, Texts, Texts, Uuids, Ints, Dues, Ints,
+        BigInts, Texts, Uuids,
+    ],
+);
 /// (ids, lease_tokens, claim_nos, verdicts, delays_ms, classes, codes, summaries, handled, failed, unparked, expired_only)
 pub(crate) const HOLD: Statement = Statement::rows(
     "hold",
@@ -313,6 +322,7 @@ pub(crate) const CATALOGUE: &[&Statement] = &[
     &CLAIM_SUBSCRIPTION,
     &SUBSCRIPTION_DUE,
     &CHECKPOINT,
+    &PROJECT,
     &HOLD,
     &RENEW_SUBSCRIPTIONS,
     &EXPIRED_SUBSCRIPTIONS,
@@ -392,7 +402,7 @@ mod tests {
             "complete_events" | "fail_events" | "renew_events" => vec![BIG, TEXT],
             "expired_subscriptions" => vec![ID, ID, INT, INT, INT, TEXT, TEXT, ID, BIG],
             "expired_events" => vec![BIG, TIME, ID, INT, INT, INT, TEXT, TEXT, BIG],
-            "subscription_due" | "events_due" => vec![BIG],
+            "subscription_due" | "events_due" | "project" => vec![BIG],
             "register_relay" => vec![BOOL],
             "claim" => vec![
                 ID,

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use outhaul::{
-    Backoff, Context, Dsn, EventContext, Failure, Job, NewJob, Outcome, RecordedEvent, Relay, Start, Stop,
-    Subscription, Worker, WorkerBuilder, enqueue,
+    Backoff, Context, Dsn, EventContext, Failure, Job, NewJob, Outcome, Projection, RecordedEvent, Relay,
+    Rule, Start, Stop, Subscription, Worker, WorkerBuilder, enqueue,
 };
 use outhaul_local::{Child, ChildOptions, TestServer};
 use serde::{Deserialize, Serialize};
@@ -223,7 +223,7 @@ pub(crate) struct Post {
     pub(crate) listen_url: Option<String>,
     /// Whoever logs this panics.
     pub(crate) trap: Option<String>,
-    /// What it does beside jobs: `subscribe` or `relay`.
+    /// What it does beside jobs: `subscribe`, `project` or `relay`.
     pub(crate) events: Option<String>,
 }
 
@@ -275,6 +275,11 @@ impl Post {
         builder = match self.events.as_deref() {
             Some("subscribe") => {
                 builder.subscribe(Subscription::new("acts").start(Start::Beginning), handler)
+            }
+            Some("project") => {
+                let subscription = Subscription::new("acts").start(Start::Beginning).batch(10);
+                let rule = Rule::copy("order.placed", "made", "made.job");
+                builder.project(Projection::new(subscription).rule(rule))
             }
             Some("relay") => builder.relay(Relay::default().start(Start::Beginning), handler),
             _ => builder,

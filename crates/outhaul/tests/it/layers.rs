@@ -8,7 +8,7 @@ const LAYERS: [&[&str]; 5] = [
     &["decide"],
     &["store", "caller"],
     &["engine"],
-    &["worker", "observe", "operate", "session", "subscription", "testing"],
+    &["worker", "observe", "operate", "session", "subscription", "projection", "testing"],
 ];
 
 fn layer_of(module: &str) -> Option<usize> {
