@@ -79,6 +79,33 @@ metrics_table! {
     WAKES Counter Count "outhaul_wakes_total" ["cause"]
         "Reasons to look for work: notification, poll, linger, due, reconnect, startup, rescan.";
     DRAIN_EMPTY Counter Count "outhaul_drain_empty_total" ["queue", "cause"] "Looks that found nothing.";
+    DRAIN_DURATION Histogram Seconds "outhaul_drain_duration_seconds" ["queue"]
+        "From a claim that brought work to the look that saw the end of it.";
+    OUTBOX_HEAD Gauge Count "outhaul_outbox_head_position" [] "The last position of the feed.";
+    OUTBOX_UNSEQUENCED Gauge Count "outhaul_outbox_unsequenced_events" []
+        "Events, committed or about to be, that have no position yet; counted up to a cap.";
+    OUTBOX_UNSEQUENCED_AGE Gauge Seconds "outhaul_outbox_unsequenced_age_seconds" []
+        "Age of the oldest of them; more than some seconds means a transaction that stays open, or that nobody turns the sequencer.";
+    OUTBOX_WATERMARK_LAG Gauge Seconds "outhaul_outbox_watermark_lag_seconds" []
+        "Age of the oldest event that waits for the relay: everything older has been handed on. 0 without a relay.";
+    RELAY_EVENTS Gauge Count "outhaul_outbox_relay_events" ["state"]
+        "Events for the relay by state (pending, leased, parked), counted up to a cap.";
+    SUBSCRIPTION_POSITION Gauge Count "outhaul_subscription_position" ["subscription"]
+        "Everything up to here was handled, parked or skipped.";
+    SUBSCRIPTION_LAG_EVENTS Gauge Count "outhaul_subscription_lag_events" ["subscription"]
+        "Events that the cursor has to pass, of whatever type.";
+    SUBSCRIPTION_LAG Gauge Seconds "outhaul_subscription_lag_seconds" ["subscription"]
+        "Age of the oldest of them. The number to watch: a count says nothing about delay.";
+    SUBSCRIPTION_CHECKPOINT_LAG Gauge Seconds "outhaul_subscription_checkpoint_lag_seconds" ["subscription"]
+        "Since the cursor moved while there was something to move past; 0 at the head.";
+    SUBSCRIPTION_CAUGHT_UP Gauge Seconds "outhaul_subscription_caught_up_age_seconds" ["subscription"]
+        "Since the cursor was at the head last; absent when it never was.";
+    SUBSCRIPTION_ATTEMPTS Gauge Count "outhaul_subscription_attempts" ["subscription"]
+        "Failures in a row at the event that the cursor waits at.";
+    SUBSCRIPTION_PARKED Gauge Count "outhaul_subscription_parked_events" ["subscription"]
+        "Events that were set aside and wait for an operator.";
+    SUBSCRIPTION_HELD Gauge Count "outhaul_subscription_held" ["subscription", "hold"]
+        "1 for what holds a subscription back: paused, blocked, truncated, diverged, gone, idle_consumer.";
     LISTENER_CONNECTED Gauge Count "outhaul_listener_connected" [] "1 while the listener is registered on a live session.";
     LISTENER_STATE Gauge Count "outhaul_listener_state" ["state"] "1 for the listener's state: connecting, listening, proven, polling.";
     RECONNECTS Counter Count "outhaul_reconnects_total" ["purpose", "result"] "Attempts to connect again, by purpose and result.";
@@ -190,6 +217,8 @@ mod tests {
             "task",
             "version",
             "schema",
+            "subscription",
+            "hold",
         ];
         for metric in METRICS {
             assert!(metric.name.starts_with("outhaul_"), "{}", metric.name);

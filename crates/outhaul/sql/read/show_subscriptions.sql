@@ -7,7 +7,7 @@ create or replace function show_subscriptions(subscription text default null) re
   name text, id uuid, "position" bigint, head bigint, behind bigint, oldest_ms bigint, policy text, event_types text[],
   aggregate_types text[], epoch integer, attempts integer, blocked_position bigint, due_at timestamptz, leased_by uuid,
   lease_until timestamptz, moved_at timestamptz, caught_up_at timestamptz, seen_at timestamptz, paused_reason text,
-  stuck_class text, stuck_code text, stuck_summary text, parked bigint, holds text
+  stuck_class text, stuck_code text, stuck_summary text, parked bigint, holds text, moved_ms bigint, caught_up_ms bigint
 )
 language sql stable security definer
 set search_path from current
@@ -27,7 +27,9 @@ as $$ /* outhaul:show_subscriptions */
               when s.seen_at < statement_timestamp() - s.gone_after then 'gone'
               when s.stuck_class is not null then 'blocked'
               when s.seen_at < statement_timestamp() - interval '30 seconds' and s.lease_until = '-infinity' then 'idle_consumer'
-         end
+         end,
+         (date_part('epoch', statement_timestamp() - s.moved_at) * 1000)::bigint,
+         case when s.caught_up_at > '-infinity' then (date_part('epoch', statement_timestamp() - s.caught_up_at) * 1000)::bigint end
     from subscriptions s cross join outbox_feed_head h
    where show_subscriptions.subscription is null or s.name = show_subscriptions.subscription
    order by s.name

@@ -1,5 +1,6 @@
 //! Decisions, and nothing else: no I/O, no SQL, no clock, no random numbers. Time and jitter are arguments.
 
+pub(crate) mod lag;
 pub(crate) mod lease;
 pub(crate) mod pace;
 pub(crate) mod ranges;

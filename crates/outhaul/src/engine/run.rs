@@ -92,6 +92,8 @@ struct Rounds {
     /// No rescan has followed the last wake yet: what woke may lie behind the floors, or in a new lane.
     owed: bool,
     cause: Cause,
+    /// Since when claims have brought something.
+    draining: Option<Instant>,
 }
 
 impl Line {
@@ -105,6 +107,7 @@ impl Line {
             woken: None,
             owed: false,
             cause: Cause::Startup,
+            draining: None,
         };
         let mut wakes = self.waker.subscribe();
         tokio::select! {
@@ -139,6 +142,10 @@ impl Line {
                 }
             };
             if !more {
+                if let Some(began) = rounds.draining.take() {
+                    let name = self.source.name().to_owned();
+                    metrics::histogram!(telemetry::DRAIN_DURATION, "queue" => name).record(began.elapsed());
+                }
                 tokio::select! {
                     () = self.wait(&mut rounds, &mut wakes) => {}
                     () = self.no_more.cancelled() => break,
@@ -158,6 +165,7 @@ impl Line {
                 let full = batch.full;
                 self.take(batch);
                 if n > 0 {
+                    rounds.draining.get_or_insert_with(Instant::now);
                     // A short claim has seen the end of every lane it scanned.
                     return full;
                 }
