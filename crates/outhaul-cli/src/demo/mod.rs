@@ -1,11 +1,13 @@
 //! A small business at work, for people who want to see it before they read.
 //!
-//! `place` makes a database, `shop` enqueues jobs in its transactions, `worker` is the process that runs them
-//! and writes to the log of `effects`, `crew` starts and kills such processes, `scene` tells when, `watch` and
-//! `screen` draw, and `reconcile` compares sets of operation ids from independent places. `report` prints.
+//! `place` makes a database, `shop` publishes facts and enqueues jobs in its transactions, `facts` says which jobs follow
+//! from a fact, `worker` is the process that runs them and writes to the log of `effects`, `crew` starts and kills such
+//! processes, `scene` tells when, `watch` and `screen` draw, and `reconcile` compares sets of ids from independent
+//! places. `report` prints.
 
 mod crew;
 mod effects;
+mod facts;
 mod place;
 mod reconcile;
 mod report;
@@ -34,7 +36,7 @@ use scene::Scene;
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// About how many jobs the shop enqueues
+    /// About how many jobs follow from the shop's transactions
     #[arg(long, value_name = "N", default_value_t = 600, value_parser = clap::value_parser!(u32).range(80..=5_000))]
     jobs: u32,
     /// How long the shop takes orders, in seconds; what is left is worked off after that
@@ -62,18 +64,20 @@ pub(crate) struct Args {
 
 const AFTER_HELP: &str = "\
 A courier shop takes orders. Each of its transactions changes its own rows,
-writes down the operations it promises and enqueues jobs for them; some are
-rolled back, some enqueue a job twice. Three worker processes run the jobs. Some
-fail for a moment, some for good, and half-way one worker is killed. In the end
-every committed operation must be in the handlers' own log, a dead letter, or
-cancelled.
+publishes the fact, and writes down the operations it promises; some enqueue a
+job themselves, some are rolled back, some enqueue a job twice. A projection turns
+facts into jobs, and a ledger reads the same facts in order. Three worker
+processes do all of it. Some jobs fail for a moment, some for good, and half-way
+one worker is killed. In the end every committed operation must be in the
+handlers' own log, a dead letter, or cancelled, and every committed fact once in
+the ledger, in the order of its order's changes.
 
 Without --database-url it starts a private PostgreSQL server and removes it. With
 it, it works in the schemas outhaul_demo, outhaul_demo_shop and
 outhaul_demo_effects, and drops them. DATABASE_URL alone is not used.
 
-Exit code 0 when nothing was lost, nothing ran that was rolled back and no effect
-took place twice; else 1. 7 when it did not end within a minute.";
+Exit code 0 when nothing was lost, nothing ran that was rolled back, and nothing
+took place twice or out of order; else 1. 7 when it did not end within a minute.";
 
 /// What is done to show that a loss would be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

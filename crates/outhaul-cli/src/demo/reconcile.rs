@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::crew::Kill;
 use super::effects::{EffectLog, Told};
+use super::facts::FACTS;
 use super::place::Place;
 use super::shop::Sales;
 use super::task::QUEUES;
@@ -25,12 +26,26 @@ struct Operation {
     queue: String,
 }
 
+/// An entry of the ledger.
+#[derive(Clone, Debug)]
+struct Entry {
+    event: Uuid,
+    order: i32,
+    what: String,
+}
+
 /// Everything that is compared.
 #[derive(Debug, Default)]
 pub(super) struct Books {
     operations: Vec<Operation>,
     /// One entry for each row of the shop's points.
     points: Vec<Uuid>,
+    /// Facts that the shop has committed.
+    facts: HashSet<Uuid>,
+    /// The ledger's entries, in the order in which they were made.
+    ledger: Vec<Entry>,
+    /// Facts that the outbox has, without a word about how often.
+    outbox: HashSet<Uuid>,
     dead: HashSet<Uuid>,
     cancelled_jobs: HashSet<Uuid>,
     live_jobs: HashSet<Uuid>,
@@ -56,6 +71,12 @@ impl Books {
             Ok(client.query(&query, &[]).await?.iter().map(|row| row.get(0)).collect())
         };
         books.points = ids(format!("select operation_id from {shop}.points")).await?;
+        books.facts = ids(format!("select event_id from {shop}.facts")).await?.into_iter().collect();
+        books.outbox = ids(format!("select id from {outhaul}.outbox_events")).await?.into_iter().collect();
+        let query = format!("select event_id, order_id, what from {shop}.ledger order by entry");
+        for row in client.query(&query, &[]).await? {
+            books.ledger.push(Entry { event: row.get(0), order: row.get(1), what: row.get(2) });
+        }
         let dead = format!("select (payload->>'operation')::uuid from {outhaul}.jobs_dead");
         books.dead = ids(dead).await?.into_iter().collect();
         let cancelled = format!("select id from {outhaul}.jobs_finished where status = 'cancelled'");
@@ -112,6 +133,7 @@ impl Books {
             answered_duplicate: sales.answered_duplicate,
             cancelled_by_shop: sales.cancelled_in_time,
             points_booked: self.points.len(),
+            events: self.events(sales),
             retries: attempts("retry"),
             snoozes: attempts("snoozed"),
             unfinished_jobs: self.live_jobs.len(),
@@ -121,6 +143,30 @@ impl Books {
                 .filter_map(|(name, _)| queues.remove(name).map(|tally| NamedTally { queue: name, tally }))
                 .collect(),
         }
+    }
+
+    /// The facts against the ledger, whose reader knows nothing of the shop's table.
+    fn events(&self, sales: &Sales) -> EventTally {
+        let mut entries: HashMap<Uuid, usize> = HashMap::new();
+        let mut stage: HashMap<i32, usize> = HashMap::new();
+        let mut tally = EventTally { committed: self.facts.len(), ..EventTally::default() };
+        for entry in &self.ledger {
+            let n = entries.entry(entry.event).or_default();
+            *n += 1;
+            tally.twice += usize::from(*n > 1);
+            let place = FACTS.iter().position(|(what, _)| *what == entry.what).unwrap_or(FACTS.len());
+            let before = stage.insert(entry.order, place);
+            // An order is placed first, and each of its changes follows on the one before.
+            tally.out_of_order += usize::from(before.map_or(0, |before| before + 1) != place);
+        }
+        tally.handled = self.facts.iter().filter(|fact| entries.contains_key(fact)).count();
+        tally.lost_events = self.facts.iter().filter(|fact| !entries.contains_key(fact)).copied().collect();
+        tally.lost_events.sort_unstable();
+        let read = entries.keys().chain(&self.outbox);
+        let ghosts: HashSet<&Uuid> = read.filter(|event| !self.facts.contains(event)).collect();
+        tally.phantom = ghosts.len();
+        tally.rolled_back = sales.rolled_back_facts.len();
+        tally
     }
 
     /// Operations that ran although no committed transaction promised them.
@@ -212,6 +258,7 @@ pub(super) struct Reconciliation {
     pub(super) answered_duplicate: usize,
     pub(super) cancelled_by_shop: usize,
     pub(super) points_booked: usize,
+    pub(super) events: EventTally,
     pub(super) retries: i64,
     pub(super) snoozes: i64,
     pub(super) unfinished_jobs: usize,
@@ -219,9 +266,35 @@ pub(super) struct Reconciliation {
 }
 
 impl Reconciliation {
-    /// Nothing lost, nothing run that was rolled back, no second effect.
+    /// Nothing lost, nothing run or read that was rolled back, no second effect, and facts in their order.
     pub(super) fn holds(&self) -> bool {
-        self.lost_operations.is_empty() && self.phantom_operations.is_empty() && self.duplicates_effect == 0
+        self.lost_operations.is_empty()
+            && self.phantom_operations.is_empty()
+            && self.duplicates_effect == 0
+            && self.events.holds()
+    }
+}
+
+/// Facts by what the ledger says of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct EventTally {
+    pub(super) committed: usize,
+    /// Those of them in the ledger.
+    pub(super) handled: usize,
+    pub(super) lost_events: Vec<Uuid>,
+    /// Entries of a fact that had one.
+    pub(super) twice: usize,
+    /// Entries before, or not right after, the change that their order had before.
+    pub(super) out_of_order: usize,
+    /// Facts in the ledger or the outbox that no committed transaction stated.
+    pub(super) phantom: usize,
+    /// Facts of transactions that were rolled back.
+    pub(super) rolled_back: usize,
+}
+
+impl EventTally {
+    fn holds(&self) -> bool {
+        self.lost_events.is_empty() && self.twice + self.out_of_order + self.phantom == 0
     }
 }
 
@@ -351,6 +424,57 @@ mod tests {
         let end = story.end();
         assert_eq!((end.total.dead, end.total.cancelled, end.total.completed), (1, 1, 1));
         assert!(end.holds());
+    }
+
+    fn entry(event: u128, order: i32, what: &str) -> Entry {
+        Entry { event: Uuid::from_u128(event), order, what: what.into() }
+    }
+
+    /// Two orders, the facts of both in between each other.
+    fn ledger() -> Story {
+        let mut story = story(1);
+        story.books.facts = (11..=15).map(Uuid::from_u128).collect();
+        story.books.outbox = story.books.facts.clone();
+        story.books.ledger = vec![
+            entry(11, 1, "order.placed"),
+            entry(12, 2, "order.placed"),
+            entry(13, 1, "order.paid"),
+            entry(14, 2, "order.paid"),
+            entry(15, 1, "order.delivered"),
+        ];
+        story
+    }
+
+    #[test]
+    fn a_fact_is_lost_twice_out_of_order_or_a_phantom_by_the_ledger_alone() {
+        let good = ledger().end();
+        assert!(good.holds());
+        assert_eq!((good.events.committed, good.events.handled), (5, 5));
+
+        let mut story = ledger();
+        story.books.ledger.pop();
+        let end = story.end();
+        assert_eq!((end.events.lost_events, end.events.handled), (vec![Uuid::from_u128(15)], 4));
+        assert!(!story.end().holds());
+
+        let mut story = ledger();
+        story.books.ledger.swap(0, 2);
+        assert!(story.end().events.out_of_order > 0 && !story.end().holds());
+
+        let mut story = ledger();
+        story.books.ledger.push(entry(15, 1, "order.delivered"));
+        assert!(story.end().events.twice == 1 && !story.end().holds());
+
+        for read in [true, false] {
+            let mut story = ledger();
+            let ghost = entry(77, 3, "order.placed");
+            if read {
+                story.books.ledger.push(ghost)
+            } else {
+                drop(story.books.outbox.insert(ghost.event))
+            }
+            assert!(story.end().events.phantom == 1 && !story.end().holds());
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::reconcile::{Missing, NamedTally, QueueTally, Reconciliation, Recovery, rounded};
+use super::reconcile::{EventTally, Missing, NamedTally, QueueTally, Reconciliation, Recovery, rounded};
 use crate::output::Global;
 
 /// What is told beside the reconciliation.
@@ -48,6 +48,7 @@ struct Answer<'a> {
     answered_duplicate: usize,
     cancelled_by_shop: usize,
     points_booked: usize,
+    events: &'a EventTally,
     retries: i64,
     snoozes: i64,
     unfinished: usize,
@@ -83,6 +84,7 @@ impl<'a> Answer<'a> {
             answered_duplicate: found.answered_duplicate,
             cancelled_by_shop: found.cancelled_by_shop,
             points_booked: found.points_booked,
+            events: &found.events,
             retries: found.retries,
             snoozes: found.snoozes,
             unfinished: found.unfinished_jobs,
@@ -195,6 +197,20 @@ fn story(found: &Reconciliation) -> Vec<String> {
             format!("{} bookings, each in the transaction that completed its job", found.points_booked),
         ),
     ];
+    let events = &found.events;
+    lines.push(line(
+        "facts",
+        format!(
+            "{} committed, {} in the ledger; lost {}, twice {}, out of order {}; {} rolled back, {} of them read",
+            events.committed,
+            events.handled,
+            none_or(events.lost_events.len()),
+            none_or(events.twice),
+            none_or(events.out_of_order),
+            events.rolled_back,
+            none_or(events.phantom)
+        ),
+    ));
     if found.unfinished_jobs > 0 {
         lines.push(line("unfinished", format!("{} jobs", found.unfinished_jobs)));
     }
@@ -223,6 +239,8 @@ fn missing(found: &Reconciliation, about: &Circumstances) -> Vec<String> {
     }
     let phantoms = found.phantom_operations.iter().take(20);
     lines.extend(phantoms.map(|id| format!("  phantom    operation {id} ran and was never committed")));
+    let events = found.events.lost_events.iter().take(20);
+    lines.extend(events.map(|id| format!("  lost       event {id} was committed and is not in the ledger")));
     let keys = found.duplicate_keys.iter().take(20);
     lines.extend(keys.map(|key| format!("  duplicate  a second effect under key {key}")));
     if !lines.is_empty() {

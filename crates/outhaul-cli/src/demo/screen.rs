@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 use comfy_table::Table;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::watch::{Event, QueueLine, Snapshot, WorkerLine};
+use super::watch::{Event, OutboxLine, QueueLine, Snapshot, WorkerLine};
 use crate::output::Global;
 
 /// What the person sees while it runs.
@@ -86,7 +86,7 @@ fn render(snapshot: &Snapshot, title: &str, width: usize) -> String {
     let mut lines = Vec::new();
     lines.push(spread(&paint(BOLD, " outhaul demo"), "   a bicycle-courier shop", &paint(DIM, title), width));
     lines.push(progress(snapshot, width));
-    lines.push(String::new());
+    lines.push(outbox(&snapshot.outbox));
     lines.extend(queues(&snapshot.queues, width));
     lines.push(String::new());
     lines.extend(workers(&snapshot.workers, width));
@@ -102,6 +102,20 @@ fn progress(snapshot: &Snapshot, width: usize) -> String {
     let full = room * snapshot.placed / snapshot.orders.max(1);
     let bar = format!("{}{}", paint(CYAN, &"━".repeat(full)), paint(DIM, &"─".repeat(room - full.min(room))));
     format!("{orders}  {bar}  {time}")
+}
+
+/// The facts, and how far each reader is behind them.
+fn outbox(outbox: &OutboxLine) -> String {
+    let mut line = format!(" {:>4} facts in the outbox", outbox.facts);
+    for (name, behind) in &outbox.readers {
+        let behind = if *behind == 0 {
+            paint(GREEN, "at the head")
+        } else {
+            paint(YELLOW, &format!("{behind} behind"))
+        };
+        let _ = write!(line, "   {name} {behind}");
+    }
+    line
 }
 
 fn queues(queues: &[QueueLine], width: usize) -> Vec<String> {
@@ -291,6 +305,10 @@ mod tests {
             orders: 100,
             queues: vec![queue; 5],
             workers: vec![worker; 3],
+            outbox: OutboxLine {
+                facts: 1_234,
+                readers: vec![("order-jobs".into(), 1_234), ("ledger".into(), 0)],
+            },
             events: (0..20).map(|n| event(n % 5 == 0)).collect(),
         }
     }

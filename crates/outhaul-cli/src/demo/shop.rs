@@ -1,5 +1,5 @@
-//! The business: an online bicycle-courier shop whose transactions change its own rows, write down the
-//! operations they promise, and enqueue the jobs that carry them out.
+//! The business: an online bicycle-courier shop whose transactions change its own rows, publish what has happened, write
+//! down the operations they promise, and enqueue the few jobs that are nobody else's conclusion.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tokio_postgres::{Client, Transaction};
 use uuid::Uuid;
 
+use super::facts;
 use super::task::{Deck, Task, queue_of};
 
 /// Jobs of one order that is placed, paid and delivered.
@@ -25,7 +26,8 @@ const TURNS: usize = 3;
 
 /// Makes the shop's tables in its schema, which exists.
 pub(super) async fn create(client: &Client, schema: &str) -> anyhow::Result<()> {
-    // `points` has no unique constraint on purpose: only the completion in its transaction protects it.
+    // `points` and `ledger` have no unique constraint on purpose: only the completion of the job, or the checkpoint, in
+    // the same transaction protects them.
     let ddl = format!(
         "create table {schema}.orders (
            id integer primary key, status text not null, placed_at timestamptz not null default clock_timestamp(),
@@ -36,7 +38,13 @@ pub(super) async fn create(client: &Client, schema: &str) -> anyhow::Result<()> 
            at timestamptz not null default clock_timestamp());
          create table {schema}.points (
            operation_id uuid not null, order_id integer not null, points integer not null,
-           job_id uuid not null, claim_no integer not null, at timestamptz not null default clock_timestamp());"
+           job_id uuid not null, claim_no integer not null, at timestamptz not null default clock_timestamp());
+         create table {schema}.facts (
+           event_id uuid primary key, order_id integer not null, what text not null,
+           at timestamptz not null default clock_timestamp());
+         create table {schema}.ledger (
+           entry bigint generated always as identity, event_id uuid not null, order_id integer not null,
+           what text not null, position bigint not null, at timestamptz not null default clock_timestamp());"
     );
     Ok(client.batch_execute(&ddl).await?)
 }
@@ -47,6 +55,8 @@ pub(super) struct Sales {
     /// Operations of transactions that were rolled back: none of them may ever run.
     pub(super) rolled_back: HashSet<Uuid>,
     pub(super) rolled_back_transactions: usize,
+    /// Facts of such transactions: none of them may ever be read.
+    pub(super) rolled_back_facts: HashSet<Uuid>,
     /// Enqueues that were repeated under the same idempotency key.
     pub(super) enqueued_twice: usize,
     /// Repeats that the database answered with the job that was there.
@@ -111,11 +121,12 @@ impl Till {
     }
 
     async fn place(&mut self, order: i32) -> anyhow::Result<()> {
-        let jobs = [self.job("mail.confirmation", order)?];
-        let tx = self.client.transaction().await?;
+        let follows = self.follows("order.placed", order);
+        let mut tx = self.client.transaction().await?;
         let insert = format!("insert into {}.orders (id, status) values ($1, 'placed')", self.schema);
         tx.execute(&insert, &[&order]).await?;
-        promise(tx, &self.schema, &self.producer, &jobs).await?.commit().await?;
+        state(&mut tx, &self.schema, &self.producer, "order.placed", order, &follows).await?;
+        tx.commit().await?;
         Ok(())
     }
 
@@ -123,43 +134,49 @@ impl Till {
     /// every third payment the till has lost the answer and enqueues the receipt once more.
     async fn take_payment(&mut self, order: i32) -> anyhow::Result<()> {
         if order % 7 == 3 {
-            let jobs = self.payment(order)?;
-            let tx = self.pay(order, &jobs).await?;
+            let (receipt, follows) = self.payment(order)?;
+            let (tx, fact) = self.pay(order, &receipt, &follows).await?;
             tx.rollback().await?;
             self.sales.rolled_back_transactions += 1;
-            self.sales.rolled_back.extend(jobs.iter().map(|job| job.task.operation));
+            self.sales.rolled_back_facts.insert(fact);
+            let tasks = follows.iter().map(|(_, task)| task).chain([&receipt.task]);
+            self.sales.rolled_back.extend(tasks.map(|task| task.operation));
         }
-        let jobs = self.payment(order)?;
-        self.pay(order, &jobs).await?.commit().await?;
+        let (receipt, follows) = self.payment(order)?;
+        self.pay(order, &receipt, &follows).await?.0.commit().await?;
         if order % 3 == 1 {
-            self.repeat_receipt(&jobs[0]).await?;
+            self.repeat_receipt(&receipt).await?;
         }
         Ok(())
     }
 
-    fn payment(&mut self, order: i32) -> anyhow::Result<[Promise; 4]> {
-        let mut receipt = self.task("mail.receipt", order);
+    /// The receipt, which the till enqueues itself, under a key; and what follows from the payment.
+    fn payment(&mut self, order: i32) -> anyhow::Result<(Promise, Vec<(&'static str, Task)>)> {
+        let mut task = self.task("mail.receipt", order);
         // The key of a rolled-back payment is free again, for another operation.
-        receipt.key = format!("receipt:{order}");
-        let key = receipt.key.clone();
-        let mut receipt = Promise::new("mail.receipt", receipt)?;
+        task.key = format!("receipt:{order}");
+        let key = task.key.clone();
+        let mut receipt = Promise::new("mail.receipt", task)?;
         receipt.job = receipt.job.idempotency_key(key);
-        Ok([
-            receipt,
-            self.job("partner.paid", order)?,
-            self.job("courier.assign", order)?,
-            self.job("loyalty.book", order)?,
-        ])
+        Ok((receipt, self.follows("order.paid", order)))
     }
 
-    async fn pay(&mut self, order: i32, jobs: &[Promise]) -> anyhow::Result<Transaction<'_>> {
-        let tx = self.client.transaction().await?;
+    /// Only an order that waits for its payment becomes a paid one: without a row there is no fact.
+    async fn pay(
+        &mut self,
+        order: i32,
+        receipt: &Promise,
+        follows: &[(&'static str, Task)],
+    ) -> anyhow::Result<(Transaction<'_>, Uuid)> {
+        let mut tx = self.client.transaction().await?;
         let update = format!(
-            "update {}.orders set status = 'paid', paid_at = clock_timestamp() where id = $1",
+            "update {}.orders set status = 'paid', paid_at = clock_timestamp() where id = $1 and status = 'placed'",
             self.schema
         );
-        tx.execute(&update, &[&order]).await?;
-        promise(tx, &self.schema, &self.producer, jobs).await
+        anyhow::ensure!(tx.execute(&update, &[&order]).await? == 1, "order {order} was not to be paid");
+        let fact = state(&mut tx, &self.schema, &self.producer, "order.paid", order, follows).await?;
+        promise(&mut tx, &self.schema, &self.producer, receipt).await?;
+        Ok((tx, fact))
     }
 
     async fn repeat_receipt(&mut self, receipt: &Promise) -> anyhow::Result<()> {
@@ -176,26 +193,30 @@ impl Till {
 
     /// Now and then the customer declines the review of the order before, in the same transaction.
     async fn deliver(&mut self, order: i32) -> anyhow::Result<()> {
-        let mut review = self.job("mail.review", order)?;
+        let task = self.task("mail.review", order);
+        let mut review = Promise::new("mail.review", task)?;
         review.job = review.job.delay(REVIEW_AFTER);
-        let jobs = [self.job("sms.delivered", order)?, self.job("delivery.report", order)?, review];
+        let follows = self.follows("order.delivered", order);
         let declined = if order % 10 == 4 { self.review } else { None };
 
         let mut tx = self.client.transaction().await?;
         let update = format!(
-            "update {}.orders set status = 'delivered', delivered_at = clock_timestamp() where id = $1",
+            "update {}.orders set status = 'delivered', delivered_at = clock_timestamp() \
+             where id = $1 and status = 'paid'",
             self.schema
         );
-        tx.execute(&update, &[&order]).await?;
+        anyhow::ensure!(tx.execute(&update, &[&order]).await? == 1, "order {order} was not to be delivered");
         let mut cancelled = false;
         if let Some(review) = declined {
             let decline = format!("update {}.orders set review_declined = true where id = $1", self.schema);
             tx.execute(&decline, &[&(order - 1)]).await?;
             cancelled = self.producer.cancel(&mut tx, review).await? == Cancelled::Cancelled;
         }
-        promise(tx, &self.schema, &self.producer, &jobs).await?.commit().await?;
+        state(&mut tx, &self.schema, &self.producer, "order.delivered", order, &follows).await?;
+        promise(&mut tx, &self.schema, &self.producer, &review).await?;
+        tx.commit().await?;
         self.sales.cancelled_in_time += usize::from(cancelled);
-        self.review = Some(jobs[2].job.job_id());
+        self.review = Some(review.job.job_id());
         Ok(())
     }
 
@@ -203,9 +224,10 @@ impl Till {
         self.deck.task(job_type, order)
     }
 
-    fn job(&mut self, job_type: &'static str, order: i32) -> anyhow::Result<Promise> {
-        let task = self.task(job_type, order);
-        Promise::new(job_type, task)
+    /// The tasks of the jobs that will follow from a fact.
+    fn follows(&mut self, fact: &str, order: i32) -> Vec<(&'static str, Task)> {
+        let jobs = facts::FACTS.iter().filter(|(name, _)| *name == fact).flat_map(|(_, jobs)| *jobs);
+        jobs.map(|job_type| (*job_type, self.task(job_type, order))).collect()
     }
 }
 
@@ -223,23 +245,44 @@ impl Promise {
     }
 }
 
-/// Writes the operations into the shop's table and enqueues their jobs, in one transaction, which is handed
-/// back open.
-async fn promise<'a>(
-    mut tx: Transaction<'a>,
+/// Writes an operation into the shop's table and enqueues its job.
+async fn promise(
+    tx: &mut Transaction<'_>,
     schema: &str,
     producer: &Producer,
-    promises: &[Promise],
-) -> anyhow::Result<Transaction<'a>> {
+    promise: &Promise,
+) -> anyhow::Result<()> {
+    write_down(tx, schema, promise.job_type, &promise.task, promise.job.job_id().to_string().parse()?)
+        .await?;
+    producer.enqueue(tx, &promise.job).await?;
+    Ok(())
+}
+
+/// Publishes a fact, and writes down the operations that follow from it; their jobs will have the operations' ids.
+async fn state(
+    tx: &mut Transaction<'_>,
+    schema: &str,
+    producer: &Producer,
+    fact: &str,
+    order: i32,
+    follows: &[(&'static str, Task)],
+) -> anyhow::Result<Uuid> {
+    for (job_type, task) in follows {
+        write_down(tx, schema, job_type, task, task.operation).await?;
+    }
+    facts::publish(tx, schema, producer, fact, order, follows.iter().cloned()).await
+}
+
+async fn write_down(
+    tx: &Transaction<'_>,
+    schema: &str,
+    job_type: &str,
+    task: &Task,
+    job: Uuid,
+) -> anyhow::Result<()> {
     let insert = format!(
         "insert into {schema}.operations (id, order_id, job_id, job_type, queue) values ($1, $2, $3, $4, $5)"
     );
-    for promise in promises {
-        let (task, job) = (&promise.task, promise.job.job_id().0);
-        let queue = queue_of(promise.job_type);
-        tx.execute(&insert, &[&task.operation, &task.order, &job, &promise.job_type, &queue]).await?;
-    }
-    let jobs: Vec<NewJob> = promises.iter().map(|promise| promise.job.clone()).collect();
-    producer.enqueue_many(&mut tx, &jobs).await?;
-    Ok(tx)
+    tx.execute(&insert, &[&task.operation, &task.order, &job, &job_type, &queue_of(job_type)]).await?;
+    Ok(())
 }

@@ -20,6 +20,7 @@ pub(super) struct Snapshot {
     pub(super) orders: usize,
     pub(super) queues: Vec<QueueLine>,
     pub(super) workers: Vec<WorkerLine>,
+    pub(super) outbox: OutboxLine,
     /// Newest last.
     pub(super) events: Vec<Event>,
 }
@@ -35,6 +36,14 @@ pub(super) struct QueueLine {
     pub(super) dead: i64,
     pub(super) cancelled: i64,
     pub(super) oldest_ms: Option<i64>,
+}
+
+/// The outbox: facts with a position, and what its two readers have before them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OutboxLine {
+    pub(super) facts: i64,
+    /// Name and events behind.
+    pub(super) readers: Vec<(String, i64)>,
 }
 
 /// A worker process.
@@ -80,10 +89,16 @@ impl Watcher {
         })
     }
 
-    /// Jobs that have not ended.
+    /// Jobs that have not ended, and events that a reader has before it. One statement: a projection makes jobs of events
+    /// in one transaction.
     pub(super) async fn live(&self) -> anyhow::Result<i64> {
-        let row = self.client.query_one(&format!("select count(*) from {}.jobs", self.schema), &[]).await?;
-        Ok(row.get(0))
+        let query = format!(
+            "select (select count(*) from {0}.jobs) + (select count(*) from {0}.outbox_unsequenced)
+                    + (select coalesce(sum(h.last_position - s.position), 0)::bigint
+                         from {0}.subscriptions s cross join {0}.outbox_feed_head h)",
+            self.schema
+        );
+        Ok(self.client.query_one(&query, &[]).await?.get(0))
     }
 
     /// How things are now, in the queues and with the workers.
@@ -92,6 +107,7 @@ impl Watcher {
             elapsed,
             queues: self.queues().await?,
             workers: self.workers(hands).await?,
+            outbox: self.outbox().await?,
             events: self.failures(elapsed).await?,
             ..Snapshot::default()
         })
@@ -122,6 +138,17 @@ impl Watcher {
             line
         };
         Ok(QUEUES.iter().map(|(queue, _)| line(queue)).collect())
+    }
+
+    async fn outbox(&self) -> anyhow::Result<OutboxLine> {
+        let query = format!(
+            "select s.name, h.last_position, h.last_position - s.position
+               from {0}.outbox_feed_head h left join {0}.subscriptions s on true order by s.name desc",
+            self.schema
+        );
+        let rows = self.client.query(&query, &[]).await?;
+        let readers = rows.iter().filter_map(|row| Some((row.get::<_, Option<String>>(0)?, row.get(2))));
+        Ok(OutboxLine { facts: rows.first().map_or(0, |row| row.get(1)), readers: readers.collect() })
     }
 
     async fn workers(&self, hands: &[HandView]) -> anyhow::Result<Vec<WorkerLine>> {

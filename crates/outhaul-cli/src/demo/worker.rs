@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
 use super::effects::{EffectLog, Run};
+use super::facts;
 use super::place::{connect, private_dsn};
 use super::task::{Fate, LOYALTY, QUEUES, TYPES, Task};
 use crate::config::Config;
@@ -59,7 +60,7 @@ pub(super) async fn run(config: &Config) -> anyhow::Result<Exit> {
 fn builder(dsn: Dsn, post: &Post, desk: Arc<Desk>) -> outhaul::WorkerBuilder {
     let schema = SchemaName::new(&post.outhaul_schema).unwrap_or_default();
     let mut builder = Worker::builder(dsn).schema(schema).with(|options| {
-        options.lease = LEASE;
+        (options.lease, options.subscription_lease) = (LEASE, LEASE);
         options.timeout = Duration::from_secs(20);
         options.drain = Duration::from_secs(5);
         options.retry.backoff = Backoff { base: Duration::from_millis(300), ..Backoff::default() };
@@ -75,7 +76,10 @@ fn builder(dsn: Dsn, post: &Post, desk: Arc<Desk>) -> outhaul::WorkerBuilder {
             async move { desk.perform(cx).await }
         });
     }
-    builder
+    builder.project(facts::projection()).subscribe(facts::ledger(), move |event, cx| {
+        let desk = desk.clone();
+        async move { facts::enter(&mut *desk.shop.lock().await, &desk.shop_schema, &event, &cx).await }
+    })
 }
 
 /// SIGTERM, or the end of standard input: its other end is held by the demonstration, however that ends.
@@ -99,7 +103,7 @@ async fn told_to_stop() {
 /// What a handler works with.
 struct Desk {
     log: EffectLog,
-    /// One connection for the one kind of job that writes into the shop's database.
+    /// One connection for what writes into the shop's database: one kind of job, and the ledger.
     shop: Mutex<Session>,
     shop_schema: String,
     worker: i32,

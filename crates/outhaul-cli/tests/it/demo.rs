@@ -128,6 +128,13 @@ async fn nothing_committed_is_lost_when_a_worker_is_killed() {
         answer["queues"].as_array().unwrap().iter().find(|queue| queue["queue"] == "loyalty").unwrap();
     assert_eq!(loyalty["completed"], answer["points_booked"], "one booking for each completed job");
     assert_eq!(number("unfinished"), 0);
+
+    let events = &answer["events"];
+    let fact = |name: &str| events[name].as_u64().unwrap_or_else(|| panic!("{name}: {events}"));
+    assert_eq!((fact("committed"), fact("handled")), (60, 60), "three facts of each of twenty orders");
+    assert_eq!((fact("twice"), fact("out_of_order"), fact("phantom")), (0, 0, 0));
+    assert_eq!(events["lost_events"].as_array().map(Vec::len), Some(0));
+    assert!(fact("rolled_back") > 0, "{events}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
