@@ -32,6 +32,29 @@ impl Start {
     }
 }
 
+/// `beginning`, `now`, a position such as `4711`, or a time such as `2026-12-01T08:00:00Z`.
+impl std::str::FromStr for Start {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Start> {
+        Ok(match text {
+            "beginning" => Start::Beginning,
+            "now" => Start::Now,
+            _ => match (text.parse().ok().filter(|position| *position >= 0), text.parse()) {
+                (Some(position), _) => Start::Position(position),
+                (None, Ok(at)) => Start::Time(at),
+                (None, Err(_)) => {
+                    return Err(Error::invalid(
+                        "start",
+                        "the start is not valid",
+                        "Use beginning, now, a position from 0 on, or a time such as 2026-12-01T08:00:00Z.",
+                    ));
+                }
+            },
+        })
+    }
+}
+
 /// An ordered, checkpointed subscription to the outbox.
 ///
 /// Events come in the order of their positions, one batch at a time over all processes that name the same
@@ -186,5 +209,23 @@ impl Relay {
             return bad("max_attempts", "Use 1 to 1000.");
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_is_read_as_it_is_written() {
+        let time: Timestamp = "2026-12-01T08:00:00Z".parse().unwrap();
+        for start in
+            [Start::Beginning, Start::Now, Start::Position(0), Start::Position(4711), Start::Time(time)]
+        {
+            assert_eq!(start.text().parse::<Start>().unwrap(), start);
+        }
+        for wrong in ["", "soon", "-1", "Beginning", "2026-12-01"] {
+            assert_eq!(wrong.parse::<Start>().unwrap_err().field(), Some("start"), "{wrong}");
+        }
     }
 }

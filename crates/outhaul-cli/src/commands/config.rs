@@ -47,5 +47,8 @@ fn settings(global: &Global) -> Vec<Shown> {
     let jobs = config.jobs().iter().map(|(name, job)| {
         shown(format!("jobs.{name}"), job.command.join(" "), job.path.display().to_string())
     });
-    scalars.chain(queues).chain(jobs).collect()
+    let projections = config.projections().iter().map(|(name, declared)| {
+        shown(format!("projections.{name}"), declared.to_string(), declared.path.display().to_string())
+    });
+    scalars.chain(queues).chain(jobs).chain(projections).collect()
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use toml::{Table, Value as Toml};
 
+use super::projections::{self, Declared};
 use super::settings::{SETTINGS, Setting, read_secret};
 use super::{Origin, Value, suggest, times};
 use crate::exit::Problem;
@@ -16,6 +17,7 @@ pub(super) struct File {
     table: Table,
     pub(super) queues: BTreeMap<String, usize>,
     pub(super) jobs: BTreeMap<String, Binding>,
+    pub(super) projections: BTreeMap<String, Declared>,
 }
 
 /// A job type bound to a command.
@@ -78,7 +80,8 @@ fn read(path: &Path) -> Result<Option<File>, Problem> {
     check_keys(&path, &table)?;
     let queues = queues(&path, &table)?;
     let jobs = jobs(&path, &table)?;
-    Ok(Some(File { path, table, queues, jobs }))
+    let projections = projections::read(&path, &table)?;
+    Ok(Some(File { path, table, queues, jobs, projections }))
 }
 
 impl File {
@@ -123,7 +126,7 @@ fn check_keys(path: &Path, table: &Table) -> Result<(), Problem> {
         .iter()
         .map(|setting| setting.key.to_owned())
         .chain(secrets.map(|setting| format!("{}_file", setting.key)))
-        .chain(["queues".to_owned(), "jobs".to_owned()])
+        .chain(["queues", "jobs", "projections"].map(str::to_owned))
         .collect();
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
     refuse_unknown(path, "", table, &known)

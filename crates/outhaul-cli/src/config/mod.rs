@@ -5,6 +5,7 @@
 //! decides, and is remembered: `outhaul config show --origin`.
 
 mod file;
+mod projections;
 mod settings;
 mod suggest;
 pub(crate) mod times;
@@ -19,6 +20,7 @@ use outhaul::{Dsn, SchemaName};
 use crate::exit::{Exit, Problem};
 
 pub(crate) use file::Binding;
+pub(crate) use projections::Declared;
 pub(crate) use settings::SETTINGS;
 use times::Times;
 
@@ -63,12 +65,19 @@ pub(crate) struct Config {
     values: BTreeMap<&'static str, Value>,
     queues: BTreeMap<String, (usize, Origin)>,
     jobs: BTreeMap<String, Binding>,
+    projections: BTreeMap<String, Declared>,
 }
 
 impl Config {
     /// No settings at all, for commands that need none.
     pub(crate) fn none() -> Config {
-        Config { env: process_env, values: BTreeMap::new(), queues: BTreeMap::new(), jobs: BTreeMap::new() }
+        Config {
+            env: process_env,
+            values: BTreeMap::new(),
+            queues: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            projections: BTreeMap::new(),
+        }
     }
 
     /// Looks at all places.
@@ -83,7 +92,7 @@ impl Config {
                 config.values.insert(setting.key, value);
             }
         }
-        // The first file that names a queue or job type decides.
+        // The first file that names a queue, job type or projection decides.
         for file in files {
             let origin = Origin::File(file.path);
             for (name, concurrency) in file.queues {
@@ -91,6 +100,9 @@ impl Config {
             }
             for (name, binding) in file.jobs {
                 config.jobs.entry(name).or_insert(binding);
+            }
+            for (name, declared) in file.projections {
+                config.projections.entry(name).or_insert(declared);
             }
         }
         Ok(config)
@@ -160,6 +172,11 @@ impl Config {
     /// Job types bound to commands.
     pub(crate) fn jobs(&self) -> &BTreeMap<String, Binding> {
         &self.jobs
+    }
+
+    /// Projections that turn events into jobs.
+    pub(crate) fn projections(&self) -> &BTreeMap<String, Declared> {
+        &self.projections
     }
 
     /// Every setting with its value, free of secrets, and its origin.

@@ -1,4 +1,4 @@
-//! `outhaul work`: runs the job types that `outhaul.toml` binds to commands.
+//! `outhaul work`: runs the job types that `outhaul.toml` binds to commands, and its projections.
 
 mod command;
 mod group;
@@ -93,10 +93,14 @@ fn builder(
     now: &CancellationToken,
 ) -> anyhow::Result<WorkerBuilder> {
     let config = &global.config;
-    if config.jobs().is_empty() {
-        return Err(Problem::new(Exit::Usage, "no_jobs", "no job type is bound to a command")
-            .hint("Write into outhaul.toml: [jobs.\"mail.welcome\"], then command = [\"./send-mail\"]")
-            .into());
+    if config.jobs().is_empty() && config.projections().is_empty() {
+        return Err(Problem::new(
+            Exit::Usage,
+            "no_jobs",
+            "no job type is bound to a command, and there is no projection",
+        )
+        .hint("Write into outhaul.toml: [jobs.\"mail.welcome\"], then command = [\"./send-mail\"]")
+        .into());
     }
     let dsn = config.require_database()?;
     let mut builder = Worker::builder(dsn).schema(config.schema()?).options(options.clone());
@@ -121,6 +125,13 @@ fn builder(
             let runner = runner.clone();
             async move { runner.run(cx).await }
         });
+    }
+    let bound = config.jobs().iter().map(|(name, binding)| (name.clone(), binding.queue.clone())).collect();
+    for (name, declared) in config.projections() {
+        let projection = declared.projection(name, &bound).map_err(|what| {
+            Problem::config(format!("{}: [projections.{name:?}]: {what}", declared.path.display()))
+        })?;
+        builder = builder.project(projection);
     }
     for (queue, concurrency) in queues(args, config, options.concurrency) {
         builder = builder.queue(queue, concurrency);
@@ -153,6 +164,7 @@ fn announce(worker: &Worker, global: &Global, format: LogFormat) -> anyhow::Resu
             "target": dsn.target(),
             "schema": schema.as_str(),
             "job_types": global.config.jobs().keys().collect::<Vec<_>>(),
+            "projections": global.config.projections().keys().collect::<Vec<_>>(),
             "connections": connections,
         }));
     }
