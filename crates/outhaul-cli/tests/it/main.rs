@@ -7,6 +7,7 @@ mod demo;
 mod dev;
 mod exits;
 mod outages;
+mod projections;
 mod secrets;
 mod settings;
 mod work;
