@@ -16,6 +16,7 @@ mod enqueue;
 mod failover;
 mod fencing;
 mod flow;
+mod guides;
 mod held_snapshot;
 mod input;
 mod keys;

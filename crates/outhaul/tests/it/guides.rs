@@ -1,0 +1,206 @@
+//! The examples of the guides, run. A test compares them with what the guides show.
+
+use std::path::Path;
+
+use outhaul::{
+    Context, Event, EventContext, Failure, Job, NewEvent, NewJob, Outcome, Projection, RecordedEvent, Relay,
+    Rule, Start, Subscription, Worker,
+};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::support::{Db, Running, connect};
+
+#[derive(Serialize, Deserialize)]
+struct OrderPaid {
+    cents: i64,
+}
+
+impl Event for OrderPaid {
+    const TYPE: &'static str = "order.paid";
+    const AGGREGATE_TYPE: &'static str = "order";
+}
+
+#[derive(Serialize, Deserialize)]
+struct Receipt {
+    order: Uuid,
+    cents: i64,
+}
+
+impl Job for Receipt {
+    const TYPE: &'static str = "mail.receipt";
+    const QUEUE: &'static str = "mail";
+}
+
+type Anything = Box<dyn std::error::Error + Send + Sync>;
+
+async fn pay(client: &mut tokio_postgres::Client, order: Uuid) -> Result<(), Anything> {
+    let mut tx = client.transaction().await?;
+    let paid = "update orders set status = 'paid' where id = $1 and status in ('placed', 'reserved')";
+    if tx.execute(paid, &[&order]).await? == 1 {
+        outhaul::publish(&mut tx, &NewEvent::new(&OrderPaid { cents: 995 }, order)?).await?;
+    }
+    tx.commit().await?;
+    Ok(())
+}
+
+async fn orders(db: &Db) -> Uuid {
+    let order = Uuid::now_v7();
+    db.client.batch_execute("create table orders (id uuid primary key, status text)").await.unwrap();
+    db.client.execute("insert into orders values ($1, 'placed')", &[&order]).await.unwrap();
+    order
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guarded_change_states_one_fact_and_a_projection_makes_one_job_of_it() {
+    let mut db = Db::new().await;
+    let order = orders(&db).await;
+    db.client.batch_execute("create table receipts (\"order\" uuid, cents bigint)").await.unwrap();
+    // The second payment finds no row that is to be paid, and states nothing.
+    for _ in 0..2 {
+        pay(&mut db.client, order).await.unwrap();
+    }
+    assert_eq!(db.count("select count(*) from outhaul.outbox_events").await, 1);
+    let url = db.url();
+    let send_receipt = move |receipt: Receipt, _: Context| {
+        let url = url.clone();
+        async move {
+            let insert = "insert into receipts values ($1, $2)";
+            connect(&url).await.execute(insert, &[&receipt.order, &receipt.cents]).await?;
+            Ok(())
+        }
+    };
+    let dsn = db.dsn();
+    let building = async {
+        let jobs = Projection::new(Subscription::new("order-jobs").start(Start::Beginning)).rule(
+            Rule::typed("receipt", |paid: OrderPaid, event: &RecordedEvent| {
+                let receipt = Receipt { order: event.aggregate_id, cents: paid.cents };
+                Ok(Some(NewJob::new(&receipt)?))
+            }),
+        );
+        let worker = Worker::builder(dsn).project(jobs).handle(send_receipt).build().await?;
+        Ok::<Worker, outhaul::Error>(worker)
+    };
+    let running = Running::of(building.await.unwrap());
+    db.until("the receipt was sent", "select count(*) = 1 from receipts where cents = 995").await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn the_guarded_change_in_sql_states_one_fact() {
+    let db = Db::new().await;
+    let order = orders(&db).await;
+    let sql = "with paid as (update orders set status = 'paid' where id = $1 and status in ('placed', 'reserved') returning id)
+select outhaul.publish('order.paid', 'order', id, '{\"cents\": 995}') from paid;";
+    assert!(guide("outbox-or-job").contains(sql));
+    for rows in [1, 0] {
+        assert_eq!(db.client.query(sql, &[&order]).await.unwrap().len(), rows);
+    }
+    assert_eq!(db.count("select count(*) from outhaul.outbox_events").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_worker_reads_in_order_and_relays_without() {
+    let mut db = Db::new().await;
+    let order = orders(&db).await;
+    db.client.batch_execute("create table seen (what text, event uuid)").await.unwrap();
+    pay(&mut db.client, order).await.unwrap();
+    let note = |what: &'static str| {
+        let url = db.url();
+        move |event: RecordedEvent, _: EventContext| {
+            let url = url.clone();
+            async move {
+                connect(&url).await.execute("insert into seen values ($1, $2)", &[&what, &event.id]).await?;
+                Ok::<(), Failure>(())
+            }
+        }
+    };
+    let (keep_stock, call_webhooks) = (note("stock"), note("webhook"));
+    let dsn = db.dsn();
+    let building = async {
+        let worker = Worker::builder(dsn)
+            .subscribe(Subscription::new("stock").aggregates(["order"]).start(Start::Beginning), keep_stock)
+            .relay(Relay::default().start(Start::Beginning).concurrency(20), call_webhooks)
+            .build()
+            .await?;
+        Ok::<Worker, outhaul::Error>(worker)
+    };
+    let running = Running::of(building.await.unwrap());
+    db.until("both have seen it", "select count(*) = 2 and count(distinct event) = 1 from seen").await;
+    running.stop().await;
+}
+
+#[derive(Serialize, Deserialize)]
+struct Book {
+    account: i64,
+}
+
+impl Job for Book {
+    const TYPE: &'static str = "points.book";
+    const QUEUE: &'static str = "points";
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn effects_in_the_same_database_happen_once() {
+    let mut db = Db::new().await;
+    let order = orders(&db).await;
+    let tables = "create table accounts (id bigint, points bigint); insert into accounts values (7, 0); \
+        create table ledger (event uuid, cents bigint)";
+    db.client.batch_execute(tables).await.unwrap();
+    pay(&mut db.client, order).await.unwrap();
+    outhaul::enqueue(&mut db.client, &NewJob::new(&Book { account: 7 }).unwrap()).await.unwrap();
+    let (jobs, events) = (db.url(), db.url());
+    let book = move |job: Book, cx: Context| {
+        let url = jobs.clone();
+        async move { book(&mut connect(&url).await, job, cx).await }
+    };
+    let enter = move |event: RecordedEvent, cx: EventContext| {
+        let url = events.clone();
+        async move { enter(&mut connect(&url).await, event, cx).await }
+    };
+    let ledger = Subscription::new("ledger").start(Start::Beginning);
+    let running = Running::start(db.worker().handle(book).subscribe(ledger, enter)).await;
+    db.until("the job is done", "select count(*) = 1 from outhaul.jobs_finished where status = 'completed'")
+        .await;
+    db.until("the event is handled", "select position = 1 from outhaul.subscriptions").await;
+    running.stop().await;
+    assert_eq!(db.count("select points from accounts").await, 10);
+    assert_eq!(db.count("select count(*) from ledger where cents = 995").await, 1);
+}
+
+async fn book(client: &mut tokio_postgres::Client, job: Book, cx: Context) -> Outcome {
+    let mut tx = client.transaction().await?;
+    tx.execute("update accounts set points = points + 10 where id = $1", &[&job.account]).await?;
+    cx.complete_in(&mut tx).await?;
+    tx.commit().await?;
+    Ok(())
+}
+
+async fn enter(client: &mut tokio_postgres::Client, event: RecordedEvent, cx: EventContext) -> Outcome {
+    let paid: OrderPaid = event.decode()?;
+    let mut tx = client.transaction().await?;
+    tx.execute("insert into ledger (event, cents) values ($1, $2)", &[&event.id, &paid.cents]).await?;
+    cx.advance_in(&mut tx).await?;
+    tx.commit().await?;
+    Ok(())
+}
+
+fn guide(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/guides/{name}.md"));
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn the_guides_show_what_was_run() {
+    let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let source = flat(include_str!("guides.rs"));
+    for (name, examples) in [("outbox-or-job", 2), ("ordered-or-leased", 1), ("exactly-once", 2)] {
+        let guide = guide(name);
+        let blocks: Vec<&str> =
+            guide.split("```rust\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+        assert_eq!(blocks.len(), examples, "{name}");
+        for block in blocks {
+            assert!(source.contains(&flat(block)), "{name} shows what no test runs: {block}");
+        }
+    }
+}
