@@ -7,6 +7,7 @@ mod support;
 
 #[cfg(any(feature = "sqlx-0_8", feature = "sqlx-0_9"))]
 mod adapters;
+mod alerts;
 mod audit;
 mod budget;
 mod claims;

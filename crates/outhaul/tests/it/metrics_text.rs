@@ -28,10 +28,10 @@ pub(crate) fn recorder() -> PrometheusHandle {
 
 /// One line of the text: a metric's name, its labels, its value.
 #[derive(Debug)]
-struct Sample {
-    name: String,
-    labels: Vec<(String, String)>,
-    value: f64,
+pub(crate) struct Sample {
+    pub(crate) name: String,
+    pub(crate) labels: Vec<(String, String)>,
+    pub(crate) value: f64,
 }
 
 /// The sum of all samples of one name that have these labels among theirs; `None` where there is no such sample.
@@ -47,7 +47,7 @@ pub(crate) fn total(text: &str, name: &str, labels: &[(&str, &str)]) -> Option<f
 }
 
 /// Reads the exposition format; a label's value ends at a quote that is not escaped.
-fn samples(text: &str) -> Vec<Sample> {
+pub(crate) fn samples(text: &str) -> Vec<Sample> {
     let mut samples = Vec::new();
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let (head, rest) = match line.split_once('{') {
