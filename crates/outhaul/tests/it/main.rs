@@ -40,6 +40,7 @@ mod reading;
 mod reconciling;
 mod reconnect;
 mod relay;
+mod restore;
 mod roles;
 mod schema;
 mod sequencer;
