@@ -605,3 +605,57 @@ async fn hostile_defaults_of_a_database_change_nothing() {
     let refused: Error = operator.pause("", None).await.unwrap_err();
     assert!(refused.is_invalid_input());
 }
+
+/// A schema as version 1 left it, with jobs in it.
+async fn of_version_one(client: &Client) {
+    let prelude = "set role outhaul_owner; set search_path = outhaul, pg_catalog, pg_temp";
+    client.batch_execute("create schema outhaul authorization outhaul_owner").await.unwrap();
+    client.batch_execute(prelude).await.unwrap();
+    client.batch_execute(include_str!("../../sql/keep/bootstrap.sql")).await.unwrap();
+    let step = include_str!("../../migrations/0001_jobs.sql");
+    client.batch_execute(step).await.unwrap();
+    let record = "insert into schema_migrations (version, name, digest, serves_from) \
+        values (1, 'jobs', encode(sha256(convert_to($1, 'UTF8')), 'hex'), 1)";
+    client.execute(record, &[&step]).await.unwrap();
+    let jobs = "insert into jobs (id, queue, job_type, payload, idempotency_key) \
+          select gen_random_uuid(), 'ticks', 'test.tick', jsonb_build_object('n', n), 'k' || n from generate_series(1, 50) n; \
+        insert into job_keys (scope, kind, key, job_id, digest) \
+          select '00000000-0000-0000-0000-000000000000', job_type, idempotency_key, id, hashtextextended(payload::text, 0) from jobs; \
+        insert into queues (name, paused_at) values ('other', now())";
+    client.batch_execute(jobs).await.unwrap();
+    client.batch_execute("reset role; reset search_path").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filled_schema_of_version_one_becomes_this_version_and_loses_nothing() {
+    // The cluster has the roles once any database of it was migrated.
+    let model = Db::new().await;
+    let (database, mut client) = empty().await;
+    of_version_one(&client).await;
+    let before = migration_status(&dsn(&database.url()), &SchemaName::default()).await.unwrap();
+    assert_eq!((before.version, before.changed.len(), before.pending.len()), (1, 0, STEPS - 1));
+    let done = migrate(&dsn(&database.url()), &MigrateOptions::default()).await.unwrap();
+    assert_eq!((done.from, done.to, done.steps.len()), (1, SCHEMA_VERSION, STEPS - 1));
+    assert_eq!(catalogue(&client, "outhaul").await, catalogue(&model.client, "outhaul").await);
+    let again = NewJob::new(&Tick { n: 7 }).unwrap().idempotency_key("k7");
+    assert!(!enqueue(&mut client, &again).await.unwrap().is_new(), "keys are kept");
+    client.batch_execute("select outhaul.publish('a.b', 'a', gen_random_uuid())").await.unwrap();
+    let counter = Counter::default();
+    let read =
+        |_: outhaul::RecordedEvent, _: outhaul::EventContext| std::future::ready(Ok::<(), Failure>(()));
+    let subscription = outhaul::Subscription::new("s").start(outhaul::Start::Beginning);
+    let builder = Worker::builder(dsn(&database.url())).options(quick()).handle(counter.handler());
+    let running = Running::start(builder.subscribe(subscription, read)).await;
+    counter.until_ended(50).await;
+    until("the event is read", || async {
+        client.query_one("select position = 1 from outhaul.subscriptions", &[]).await.unwrap().get(0)
+    })
+    .await;
+    running.stop().await;
+    let paused: i64 = client
+        .query_one("select count(*) from outhaul.queues where name = 'other' and paused_at is not null", &[])
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!((paused, counter.begun()), (1, 50));
+}
