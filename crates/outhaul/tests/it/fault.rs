@@ -223,7 +223,7 @@ pub(crate) struct Post {
     pub(crate) listen_url: Option<String>,
     /// Whoever logs this panics.
     pub(crate) trap: Option<String>,
-    /// What it does beside jobs: `subscribe`, `project` or `relay`.
+    /// What it does beside jobs: `subscribe`, `ledger`, `project` or `relay`.
     pub(crate) events: Option<String>,
 }
 
@@ -276,6 +276,10 @@ impl Post {
             Some("subscribe") => {
                 builder.subscribe(Subscription::new("acts").start(Start::Beginning), handler)
             }
+            Some("ledger") => {
+                let (url, shared) = (self.url.clone(), Arc::new(tokio::sync::Mutex::new(None)));
+                builder.subscribe(ledger(), move |event, cx| enter(url.clone(), shared.clone(), event, cx))
+            }
             Some("project") => {
                 let subscription = Subscription::new("acts").start(Start::Beginning).batch(10);
                 let rule = Rule::copy("order.placed", "made", "made.job");
@@ -294,6 +298,30 @@ impl Post {
             o.retry.backoff = Backoff { base: ms(self.backoff), ..Backoff::default() };
         })
     }
+}
+
+pub(crate) fn ledger() -> Subscription {
+    Subscription::new("ledger").start(Start::Beginning).batch(7)
+}
+
+/// Enters an event into the table `ledger`, whose rows and the checkpoint commit together.
+async fn enter(
+    url: String,
+    shared: Arc<tokio::sync::Mutex<Option<Client>>>,
+    event: RecordedEvent,
+    cx: EventContext,
+) -> Outcome {
+    let mut shared = shared.lock().await;
+    if shared.as_ref().is_none_or(Client::is_closed) {
+        *shared = Some(connect(&url).await);
+    }
+    let mut tx = shared.as_mut().unwrap().transaction().await?;
+    let insert =
+        "insert into ledger (event, position, aggregate, payload) values ($1, $2, $3, $4::text::jsonb)";
+    tx.execute(insert, &[&event.id, &event.position, &event.aggregate_id, &&*event.payload]).await?;
+    cx.advance_in(&mut tx).await?;
+    tx.commit().await?;
+    Ok(())
 }
 
 /// The body of the worker processes: this same binary, started once more.

@@ -23,6 +23,7 @@ mod input;
 mod keys;
 mod layers;
 mod leases;
+mod ledger;
 mod listener;
 mod memory;
 mod metrics_text;
