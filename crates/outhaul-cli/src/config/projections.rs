@@ -152,13 +152,12 @@ impl Fields {
             let pointer = from.as_str().filter(|pointer| is_pointer(pointer)).ok_or_else(|| {
                 format!("payload.{name}: from is a JSON Pointer into the event, such as \"/payload/user\"")
             })?;
+            let known = |key: &str| key == "from" || key == "default";
             let table = value.as_table().into_iter().flatten();
-            if let Some((key, _)) =
-                table.clone().find(|(key, _)| !["from", "default"].contains(&key.as_str()))
-            {
+            if let Some((key, _)) = table.into_iter().find(|(key, _)| !known(key)) {
                 return Err(format!("payload.{name}: unknown key {key:?} beside from"));
             }
-            let default = table.filter(|(key, _)| *key == "default").map(|(_, value)| json(value)).next();
+            let default = value.as_table().and_then(|table| table.get("default")).map(json);
             Ok((name.clone(), Part::From(pointer.to_owned(), default.transpose()?)))
         };
         fields.iter().map(part).collect::<Result<_, String>>().map(Fields)
