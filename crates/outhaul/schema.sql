@@ -400,6 +400,15 @@ CREATE FUNCTION outhaul.parts(parent text) RETURNS TABLE(name text, low text, hi
     SET "DateStyle" TO 'ISO'
     AS '...';
 
+CREATE FUNCTION outhaul.project(id uuid, lease_token uuid, claim_no integer, "position" bigint, unparked boolean, after bigint, ids uuid[], queues text[], job_types text[], payloads text[], idempotency_keys text[], organization_ids uuid[], priorities integer[], run_ats timestamp with time zone[], max_attempts integer[], timeouts_ms bigint[], traceparents text[], source_event_ids uuid[]) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
 CREATE FUNCTION outhaul.publish(event_type text, aggregate_type text, aggregate_id uuid, payload jsonb DEFAULT '{}'::jsonb, id uuid DEFAULT NULL::uuid, schema_version integer DEFAULT 1, occurred_at timestamp with time zone DEFAULT NULL::timestamp with time zone, available_at timestamp with time zone DEFAULT NULL::timestamp with time zone, partition_key text DEFAULT NULL::text, organization_id uuid DEFAULT NULL::uuid, traceparent text DEFAULT NULL::text, idempotency_key text DEFAULT NULL::text, notify boolean DEFAULT true) RETURNS uuid
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
@@ -587,7 +596,7 @@ CREATE FUNCTION outhaul.show_queues(cap integer DEFAULT 10000) RETURNS TABLE(que
     SET jit TO 'off'
     AS '...';
 
-CREATE FUNCTION outhaul.show_subscriptions(subscription text DEFAULT NULL::text) RETURNS TABLE(name text, id uuid, "position" bigint, head bigint, behind bigint, oldest_ms bigint, policy text, event_types text[], aggregate_types text[], epoch integer, attempts integer, blocked_position bigint, due_at timestamp with time zone, leased_by uuid, lease_until timestamp with time zone, moved_at timestamp with time zone, caught_up_at timestamp with time zone, seen_at timestamp with time zone, paused_reason text, stuck_class text, stuck_code text, stuck_summary text, parked bigint, holds text)
+CREATE FUNCTION outhaul.show_subscriptions(subscription text DEFAULT NULL::text) RETURNS TABLE(name text, id uuid, "position" bigint, head bigint, behind bigint, oldest_ms bigint, policy text, event_types text[], aggregate_types text[], epoch integer, attempts integer, blocked_position bigint, due_at timestamp with time zone, leased_by uuid, lease_until timestamp with time zone, moved_at timestamp with time zone, caught_up_at timestamp with time zone, seen_at timestamp with time zone, paused_reason text, stuck_class text, stuck_code text, stuck_summary text, parked bigint, holds text, moved_ms bigint, caught_up_ms bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
@@ -1299,6 +1308,9 @@ REVOKE ALL ON FUNCTION outhaul.partitions() FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.partitions() TO outhaul_worker;
 
 REVOKE ALL ON FUNCTION outhaul.parts(parent text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION outhaul.project(id uuid, lease_token uuid, claim_no integer, "position" bigint, unparked boolean, after bigint, ids uuid[], queues text[], job_types text[], payloads text[], idempotency_keys text[], organization_ids uuid[], priorities integer[], run_ats timestamp with time zone[], max_attempts integer[], timeouts_ms bigint[], traceparents text[], source_event_ids uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.project(id uuid, lease_token uuid, claim_no integer, "position" bigint, unparked boolean, after bigint, ids uuid[], queues text[], job_types text[], payloads text[], idempotency_keys text[], organization_ids uuid[], priorities integer[], run_ats timestamp with time zone[], max_attempts integer[], timeouts_ms bigint[], traceparents text[], source_event_ids uuid[]) TO outhaul_worker;
 
 REVOKE ALL ON FUNCTION outhaul.publish(event_type text, aggregate_type text, aggregate_id uuid, payload jsonb, id uuid, schema_version integer, occurred_at timestamp with time zone, available_at timestamp with time zone, partition_key text, organization_id uuid, traceparent text, idempotency_key text, notify boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.publish(event_type text, aggregate_type text, aggregate_id uuid, payload jsonb, id uuid, schema_version integer, occurred_at timestamp with time zone, available_at timestamp with time zone, partition_key text, organization_id uuid, traceparent text, idempotency_key text, notify boolean) TO outhaul_producer;

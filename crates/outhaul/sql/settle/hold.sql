@@ -23,6 +23,7 @@ declare
   s subscriptions;
   stands bigint;
   failing bigint;
+  following bigint;
 begin
   if exists (select from unnest(hold.verdicts, hold.delays_ms) x(v, d)
               where x.v is null or x.v not in ('retry', 'snooze', 'release', 'dead_letter', 'cancel')
@@ -44,14 +45,20 @@ begin
     -- What was given back does not move the cursor.
     stands := case when coalesce(u.up, false) then s.position else greatest(s.position, coalesce(u.h, s.position)) end;
     failing := u.f;
-    if u.v = 'retry' and (case when coalesce(u.up, false)
+    if u.v in ('retry', 'dead_letter', 'cancel') and (case when coalesce(u.up, false)
          then not exists (select from subscription_parked p where p.subscription = s.name and p.position = failing)
          else failing <= s.position end) then
       -- The handler's own transaction had checkpointed the event that was thought to have failed.
       u.v := 'release';
     end if;
-    if failing is null and u.v in ('retry', 'dead_letter', 'cancel') then
-      select r.position into failing from next_event(stands, s.event_types, s.aggregate_types) r;
+    if u.v in ('retry', 'dead_letter', 'cancel') and not coalesce(u.up, false) then
+      select r.position into following from next_event(stands, s.event_types, s.aggregate_types) r;
+      if failing > following then
+        -- An event before it was said to be done, and its checkpoint never committed: going past it would lose that one.
+        u.v := 'retry';
+        failing := following;
+      end if;
+      failing := coalesce(failing, following);
     end if;
     if u.v in ('dead_letter', 'cancel') and coalesce(u.up, false) then
       update subscription_parked p

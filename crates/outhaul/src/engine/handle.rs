@@ -311,7 +311,8 @@ fn say(held: &Held, failure: &Failure) {
     );
 }
 
-fn panicked(panic: &(dyn Any + Send)) -> Failure {
+/// The failure of a handler that panicked.
+pub(super) fn panicked(panic: &(dyn Any + Send)) -> Failure {
     let message = format!("the handler panicked: {}", panic_message(panic));
     Failure::of_class(FailureClass::Unknown, message).code("panic")
 }

@@ -1,12 +1,13 @@
 //! Projections: jobs that rules make of events, stored with the checkpoint in one transaction.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::events::{Batch, EventContext, KIND, RecordedEvent};
-use super::handle::{Context, Outcome, Registered};
+use super::handle::{Context, Outcome, Registered, panicked};
 use super::held::Work;
 use super::link::Db;
 use crate::caller::{due_text, millis};
@@ -41,9 +42,9 @@ async fn project(db: &Db, cx: &EventContext, batch: &Batch, rules: &Rules) -> Ou
         if n > 0 && (cx.is_cancelled() || cx.draining.is_cancelled()) {
             break;
         }
-        // A rule that panics is caught by the caller and is about this event.
-        batch.begin(event.position);
-        match rules(event) {
+        // Caught here, because the events before it are not stored yet.
+        let jobs = catch_unwind(AssertUnwindSafe(|| rules(event)));
+        match jobs.unwrap_or_else(|panic| Err(panicked(&*panic))) {
             Ok(jobs) => part.add(event, jobs),
             Err(failure) => {
                 part.store(db, cx, batch).await?;

@@ -22,6 +22,8 @@ pub(crate) fn check_name(field: &str, name: &str) -> Result<()> {
         "job_type" => ("job type", ""),
         "event_type" => ("event type", "; name the fact in the past tense."),
         "aggregate_type" => ("aggregate type", ""),
+        "subscription" => ("subscription name", ""),
+        "rule" => ("rule name", ""),
         _ => ("queue name", ""),
     };
     Err(Error::invalid(

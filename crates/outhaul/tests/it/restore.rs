@@ -37,7 +37,7 @@ impl Seen {
 }
 
 async fn publish(client: &Client, n: i64) -> Vec<Uuid> {
-    let sql = "select outhaul.publish('a.b', 'a', gen_random_uuid()) from generate_series(1, $1)";
+    let sql = "select outhaul.publish('a.b', 'a', gen_random_uuid()) from generate_series(1, $1::bigint)";
     client.query(sql, &[&n]).await.unwrap().iter().map(|row| row.get(0)).collect()
 }
 

@@ -494,3 +494,28 @@ async fn an_event_that_kills_its_worker_is_set_aside_where_that_is_asked_for() {
     assert_eq!((parked.get::<_, i64>(0), parked.get::<_, i32>(1)), (1, 2));
     assert_eq!((parked.get::<_, &str>(2), parked.get::<_, &str>(3)), ("crash", "lease_expired"));
 }
+
+#[tokio::test]
+async fn a_failure_behind_an_event_that_is_not_checkpointed_gives_up_neither() {
+    let db = Db::new().await;
+    publish(&db.client, "order.placed", 0..4).await;
+    db.client
+        .query("select outhaul.subscribe('s', 'beginning', policy => 'park', max_attempts => 1)", &[])
+        .await
+        .unwrap();
+    db.client.query("select outhaul.sequence(100)", &[]).await.unwrap();
+    // A handler said done for the second and never committed its checkpoint; the third failed for good.
+    for verdict in ["dead_letter", "cancel"] {
+        let claim = "select subscription_id, lease_token, claim_no from outhaul.claim_subscription('s', 10, gen_random_uuid(), '30 s')";
+        let row = &db.client.query(claim, &[]).await.unwrap()[0];
+        let hold = "select * from outhaul.hold(array[$1::uuid], array[$2::uuid], array[$3::int], array[$4::text], '{0}', '{permanent}', \
+            '{null}', '{null}', '{1}', '{3}', '{false}')";
+        let (id, token, claim_no) =
+            (row.get::<_, uuid::Uuid>(0), row.get::<_, uuid::Uuid>(1), row.get::<_, i32>(2));
+        assert!(db.client.query(hold, &[&id, &token, &claim_no, &verdict]).await.unwrap().is_empty());
+        assert_eq!(position(&db, "s").await, 1);
+        assert_eq!(db.count("select count(*) from outhaul.show_parked('s')").await, 0);
+        let next = "select blocked_position from outhaul.subscriptions where attempts = 1 or attempts = 2";
+        assert_eq!(db.count(next).await, 2, "which is next, and comes by itself");
+    }
+}
