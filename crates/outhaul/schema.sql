@@ -275,7 +275,7 @@ CREATE FUNCTION outhaul.known_subscription(name text) RETURNS outhaul.subscripti
     LANGUAGE plpgsql
     AS '...';
 
-CREATE FUNCTION outhaul.lanes(queue text) RETURNS TABLE(priority smallint, share integer)
+CREATE FUNCTION outhaul.lanes(queue text, priorities smallint[] DEFAULT NULL::smallint[], shares integer[] DEFAULT NULL::integer[]) RETURNS TABLE(priority smallint, share integer)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -287,7 +287,7 @@ CREATE FUNCTION outhaul.lanes(queue text) RETURNS TABLE(priority smallint, share
     SET jit TO 'off'
     AS '...';
 
-CREATE FUNCTION outhaul.next_due(queue text) RETURNS bigint
+CREATE FUNCTION outhaul.next_due(queue text, priorities smallint[] DEFAULT NULL::smallint[], shares integer[] DEFAULT NULL::integer[]) RETURNS bigint
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -1256,10 +1256,10 @@ GRANT ALL ON FUNCTION outhaul.uuid7() TO outhaul_producer;
 
 REVOKE ALL ON FUNCTION outhaul.known_subscription(name text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION outhaul.lanes(queue text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION outhaul.lanes(queue text, priorities smallint[], shares integer[]) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION outhaul.next_due(queue text) FROM PUBLIC;
-GRANT ALL ON FUNCTION outhaul.next_due(queue text) TO outhaul_worker;
+REVOKE ALL ON FUNCTION outhaul.next_due(queue text, priorities smallint[], shares integer[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.next_due(queue text, priorities smallint[], shares integer[]) TO outhaul_worker;
 
 REVOKE ALL ON FUNCTION outhaul.next_event(after bigint, event_types text[], aggregate_types text[]) FROM PUBLIC;
 

@@ -58,7 +58,7 @@ begin
     select array_agg(l.priority order by l.priority desc, l.share), array_agg(l.share order by l.priority desc, l.share),
            array_agg(f.r order by l.priority desc, l.share), array_agg(f.b order by l.priority desc, l.share)
       into claim.priorities, claim.shares, claim.run_ats, claim.behind_ms
-      from lanes(claim.queue) l
+      from lanes(claim.queue, claim.priorities, claim.shares) l
       left join unnest(claim.priorities, claim.shares, claim.run_ats, claim.behind_ms) f(p, s, r, b)
         on f.p = l.priority and f.s = l.share;
   end if;

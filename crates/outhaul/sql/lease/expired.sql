@@ -23,7 +23,7 @@ begin
     select x.id, x.lease_token, x.claim_no, x.attempts, x.max_attempts::integer, x.job_type, x.locked_by,
            (date_part('epoch', statement_timestamp() - x.lease_until) * 1000)::bigint
       from (select l.priority, l.share, coalesce(f.r, statement_timestamp() - f.b * interval '1 millisecond', '-infinity') as floor
-              from lanes(expired.queue) l
+              from lanes(expired.queue, expired.priorities, expired.shares) l
               left join unnest(expired.priorities, expired.shares, expired.run_ats, expired.behind_ms) f(p, s, r, b)
                 on f.p = l.priority and f.s = l.share) l
      cross join lateral (

@@ -92,8 +92,13 @@ pub(crate) enum Floor {
 pub(crate) const SHORT_MARGIN: Duration = Duration::from_millis(500);
 /// How far behind the floor the near rescan starts.
 pub(crate) const NEAR_MARGIN: Duration = Duration::from_secs(5);
-/// How often a busy source rescans near its floor.
-pub(crate) const NEAR_EVERY: Duration = Duration::from_millis(500);
+
+/// How long until a busy source rescans near its floor: the rarer the dearer that is, and once a second at least.
+pub(crate) fn near_every(last_cost: Duration) -> Duration {
+    (last_cost * NEAR_SHARE).clamp(Duration::from_millis(500), Duration::from_secs(1))
+}
+
+const NEAR_SHARE: u32 = 100;
 
 /// The lanes after a claim: `sent` is when it was sent, `asked` its limit, `got` the claimed rows' lanes.
 pub(crate) fn floors_after(

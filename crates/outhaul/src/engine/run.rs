@@ -101,7 +101,7 @@ impl Line {
     pub(crate) async fn run(self: Arc<Self>) {
         let now = Instant::now();
         let mut rounds = Rounds {
-            near_due: now + pace::NEAR_EVERY,
+            near_due: now + pace::near_every(Duration::ZERO),
             near_cost: Duration::ZERO,
             far_due: now + pace::far_every(Duration::ZERO),
             woken: None,
@@ -400,7 +400,7 @@ impl Rounds {
     fn looked(&mut self, scan: Scan, took: Duration) {
         let now = Instant::now();
         if scan != Scan::Ordinary {
-            self.near_due = now + pace::NEAR_EVERY;
+            self.near_due = now + pace::near_every(took);
             self.owed = false;
             // The cause has had its scan; what follows in this round is ordinary.
             self.cause = Cause::Rescan;

@@ -239,8 +239,8 @@ pub(crate) const CLAIM: Statement =
     Statement::rows("claim", &[Text, Int, Uuid, Millis, SmallInts, Ints, Times, BigInts, Int, Bool, Texts]);
 /// (channel)
 pub(crate) const CANARY: Statement = Statement::value("canary", &[Text]);
-/// (queue)
-pub(crate) const NEXT_DUE: Statement = Statement::value("next_due", &[Text]);
+/// (queue, priorities, shares)
+pub(crate) const NEXT_DUE: Statement = Statement::value("next_due", &[Text, SmallInts, Ints]);
 /// (queue)
 pub(crate) const FLOORS: Statement = Statement::rows("floors", &[Text]);
 /// (queue, priorities, shares, run_ats, behind_ms)

@@ -465,6 +465,22 @@ async fn lanes_are_the_pairs_in_the_table_best_first() {
               order by priority desc, share)";
     assert!(db.client.query_one(all, &[]).await.unwrap().get::<_, bool>(0));
     assert_eq!(db.count("select count(*) from outhaul.lanes('nothing')").await, 0);
+    // Whatever is known beforehand, in the table or not, is among them, and nothing is missing or twice.
+    for _ in 0..50 {
+        let mut known: Vec<(i16, i32)> =
+            (0..random.usize(..8)).map(|_| (random.i16(-4..=4), random.i32(-3..4))).collect();
+        known.sort_by_key(|(priority, share)| (std::cmp::Reverse(*priority), *share));
+        known.dedup();
+        let (priorities, shares): (Vec<i16>, Vec<i32>) = known.iter().copied().unzip();
+        let sql = "select priority, share from outhaul.lanes('q', $1, $2)";
+        let found = db.client.query(sql, &[&priorities, &shares]).await.unwrap();
+        let found: Vec<(i16, i32)> = found.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let mut expected = known.clone();
+        expected.extend(rows.iter().filter(|row| !row.held).map(|row| (row.priority, row.share)));
+        expected.sort_by_key(|(priority, share)| (std::cmp::Reverse(*priority), *share));
+        expected.dedup();
+        assert_eq!(found, expected, "known: {known:?}");
+    }
 }
 
 /// The claim writes only fixed-width columns that no index knows, and half of each page is left free.

@@ -237,9 +237,9 @@ async fn a_function_whose_text_has_changed_is_applied_again_and_keeps_its_rights
     let whole = catalogue(&db.client, "outhaul").await;
     let older = "update outhaul.schema_functions set digest = 'older' where name = 'claim/next_due'; \
         delete from outhaul.schema_functions where name = 'act/audit_hash'; set role outhaul_owner; \
-        create or replace function outhaul.next_due(queue text) returns bigint language sql security definer as 'select 1::bigint'; \
+        create or replace function outhaul.next_due(queue text, priorities smallint[] default null, shares integer[] default null) returns bigint language sql security definer as 'select 1::bigint'; \
         drop function outhaul.audit_hash(bytea, bigint, timestamptz, text, text, text, jsonb, text); \
-        grant execute on function outhaul.next_due(text) to public; reset role";
+        grant execute on function outhaul.next_due(text, smallint[], integer[]) to public; reset role";
     db.client.batch_execute(older).await.unwrap();
     let status = migration_status(&db.dsn(), &SchemaName::default()).await.unwrap();
     assert_eq!(status.stale_functions, ["claim/next_due", "act/audit_hash"]);

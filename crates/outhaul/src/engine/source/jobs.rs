@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use super::{Batch, Common, Scan, millis};
 use crate::decide::pace::{self, Floor, Lane};
@@ -124,7 +125,10 @@ impl Jobs {
 
     /// How long until something becomes due, if anything waits.
     pub(crate) async fn next_due(&self) -> Result<Option<Duration>> {
-        Ok(millis(&self.common.db.rows(&NEXT_DUE, &[&self.common.name]).await?))
+        let known = self.lanes.lock().unwrap_or_else(|p| p.into_inner()).clone().unwrap_or_default();
+        let known = LaneArrays::new(&known, Duration::ZERO);
+        let params: [&(dyn ToSql + Sync); 3] = [&self.common.name, &known.priorities, &known.shares];
+        Ok(millis(&self.common.db.rows(&NEXT_DUE, &params).await?))
     }
 
     fn batch(&self, rows: &[Row], asked: usize, sent: Instant, took: Duration) -> Batch {
