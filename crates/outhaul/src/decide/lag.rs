@@ -1,5 +1,7 @@
 //! How far a reader of the outbox is behind, in numbers.
 
+use serde::Serialize;
+
 /// Where a cursor and the feed stand at one moment. Ages in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stand {
@@ -15,15 +17,16 @@ pub(crate) struct Stand {
     pub(crate) moved_ms: i64,
 }
 
-/// How far behind that is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lag {
-    /// Events that the cursor has to pass, of whatever type. Some of those without a position may never commit.
-    pub(crate) events: i64,
-    /// Age of the oldest of them.
-    pub(crate) age_ms: i64,
-    /// Since the cursor moved, while there is something to move past: work that is not getting on.
-    pub(crate) checkpoint_ms: i64,
+/// How far a reader of the outbox is behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Lag {
+    /// Events that the cursor has to pass, of whatever type.
+    pub events: i64,
+    /// Age of the oldest of them in milliseconds, 0 at the head.
+    pub age_ms: i64,
+    /// Milliseconds since the cursor moved while there was something to move past, 0 at the head: work that does not
+    /// get on.
+    pub checkpoint_ms: i64,
 }
 
 /// Measures the distance between a cursor and what was inserted.

@@ -187,3 +187,60 @@ async fn a_listener_that_does_not_hear_is_counted_by_stage_and_shown() {
         worker.stop().await;
     }
 }
+
+#[tokio::test]
+async fn the_gauges_of_the_outbox_say_what_the_tables_hold() {
+    let shown = recorder();
+    let db = Db::new().await;
+    // Five events with a position and two without; one subscription between them, one at the head, and a relay.
+    let rows = "select outhaul.register_relay('beginning');
+        select outhaul.subscribe('gauge.behind', 'beginning', policy => 'park'), outhaul.subscribe('gauge.head', 'beginning');
+        select outhaul.publish('a.b', 'a', gen_random_uuid()) from generate_series(1, 5);
+        select outhaul.sequence(100);
+        select outhaul.publish('a.b', 'a', gen_random_uuid()) from generate_series(1, 2);
+        update outhaul.outbox_events set at = at - interval '70 s' where seq <= 5;
+        update outhaul.outbox_feed set at = at - interval '70 s';
+        update outhaul.outbox_unsequenced set at = at - interval '40 s';
+        update outhaul.relay set starts_at = '-infinity';
+        update outhaul.outbox_events set processed_at = now() where seq = 1;
+        update outhaul.outbox_events set lease_until = now() + interval '1 h' where seq = 2;
+        update outhaul.outbox_events set parked_at = now(), available_at = 'infinity' where seq = 3;
+        update outhaul.subscriptions set position = 2, attempts = 3, blocked_position = 3, stuck_class = 'transient',
+          moved_at = now() - interval '50 s', caught_up_at = now() - interval '60 s' where name = 'gauge.behind';
+        update outhaul.subscriptions set position = 5, moved_at = now() - interval '1 h' where name = 'gauge.head';
+        insert into outhaul.subscription_parked select 'gauge.behind', f.position, now(), e.id, null, 'a', e.aggregate_id, 'a.b', 1,
+            '{}', now(), null, null, e.seq, e.at, 1, 'parked'
+          from outhaul.outbox_feed f join outhaul.outbox_events e on e.seq = f.seq where f.position <= 2;";
+    db.client.batch_execute(rows).await.unwrap();
+    db.observer().await.record_gauges().await.unwrap();
+    let gauge = |name: &str, labels: &[(&str, &str)]| value(&shown, name, labels);
+    let near = |name: &str, labels: &[(&str, &str)], from: f64| {
+        let value = gauge(name, labels);
+        assert!((from..from + 30.0).contains(&value), "{name} {labels:?} is {value}, not {from}");
+    };
+    assert_eq!(gauge("outhaul_outbox_head_position", &[]), 5.0);
+    assert_eq!(gauge("outhaul_outbox_unsequenced_events", &[]), 2.0);
+    near("outhaul_outbox_unsequenced_age_seconds", &[], 40.0);
+    near("outhaul_outbox_watermark_lag_seconds", &[], 70.0);
+    let relay = ["pending", "leased", "parked"]
+        .map(|state| gauge("outhaul_outbox_relay_events", &[("state", state)]));
+    assert_eq!(relay, [4.0, 1.0, 1.0]);
+    let (behind, head) = ([("subscription", "gauge.behind")], [("subscription", "gauge.head")]);
+    for (name, one, other) in [
+        ("outhaul_subscription_position", 2.0, 5.0),
+        ("outhaul_subscription_lag_events", 5.0, 2.0),
+        ("outhaul_subscription_attempts", 3.0, 0.0),
+        ("outhaul_subscription_parked_events", 2.0, 0.0),
+    ] {
+        assert_eq!((gauge(name, &behind), gauge(name, &head)), (one, other), "{name}");
+    }
+    near("outhaul_subscription_lag_seconds", &behind, 70.0);
+    near("outhaul_subscription_lag_seconds", &head, 40.0);
+    near("outhaul_subscription_checkpoint_lag_seconds", &behind, 50.0);
+    near("outhaul_subscription_checkpoint_lag_seconds", &head, 40.0);
+    near("outhaul_subscription_caught_up_age_seconds", &behind, 60.0);
+    for hold in ["blocked", "paused", "gone", "truncated", "diverged", "idle_consumer"] {
+        let held = gauge("outhaul_subscription_held", &[("subscription", "gauge.behind"), ("hold", hold)]);
+        assert_eq!(held, if hold == "blocked" { 1.0 } else { 0.0 }, "{hold}");
+    }
+}
