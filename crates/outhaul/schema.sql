@@ -633,6 +633,17 @@ CREATE FUNCTION outhaul.subscription_due(name text) RETURNS bigint
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
 
+CREATE FUNCTION outhaul.tail_events(start text, n integer DEFAULT 100, event_types text[] DEFAULT NULL::text[]) RETURNS TABLE(through bigint, seq bigint, id uuid, event_type text, aggregate_type text, aggregate_id uuid, schema_version integer, occurred_at timestamp with time zone, at timestamp with time zone, "position" bigint, relay text)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
 CREATE FUNCTION outhaul.take_event_key(new_id uuid, organization_id uuid, event_type text, idempotency_key text, body text) RETURNS uuid
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
@@ -1415,6 +1426,9 @@ GRANT ALL ON FUNCTION outhaul.subscribe(name text, start text, event_types text[
 
 REVOKE ALL ON FUNCTION outhaul.subscription_due(name text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.subscription_due(name text) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.tail_events(start text, n integer, event_types text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.tail_events(start text, n integer, event_types text[]) TO outhaul_observer;
 
 REVOKE ALL ON FUNCTION outhaul.take_event_key(new_id uuid, organization_id uuid, event_type text, idempotency_key text, body text) FROM PUBLIC;
 

@@ -65,8 +65,9 @@ pub use model::{
     Published, SchemaName, limits,
 };
 pub use observe::{
-    AttemptView, AuditFinding, AuditView, JobDetail, JobFilter, JobView, Observer, QueueView, UpkeepView,
-    WorkerView,
+    AttemptView, AuditFinding, AuditView, EventDetail, EventFilter, EventView, Hold, JobDetail, JobFilter,
+    JobView, Observer, OutboxFinding, OutboxView, ParkedView, QueueView, RelayView, SubscriptionView,
+    TailView, UpkeepView, WorkerView,
 };
 pub use operate::{Operator, Retried, migrate, migration_sql, migration_status};
 pub use projection::{Projection, Rule};

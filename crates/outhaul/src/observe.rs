@@ -1,4 +1,13 @@
 //! The read-model: what people and programs look at. It changes nothing.
+//!
+//! Queues, jobs and workers are here; events and subscriptions in [`outbox`].
+
+mod outbox;
+
+pub use outbox::{
+    EventDetail, EventFilter, EventView, Hold, OutboxFinding, OutboxView, ParkedView, RelayView,
+    SubscriptionView, TailView,
+};
 
 use std::time::Duration;
 
@@ -22,7 +31,7 @@ use crate::telemetry;
 /// How long a question may take; an answer that comes later helps nobody who is looking.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Asks an installation about its queues, jobs and workers.
+/// Asks an installation about its queues, jobs, workers, events and subscriptions.
 ///
 /// The role `outhaul_observer` is enough, but for payloads, which are the operator's.
 #[derive(Clone)]

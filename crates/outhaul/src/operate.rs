@@ -1,9 +1,13 @@
 //! What operators do: migrate, retry, cancel, pause. Everything but migrations is on the audit record.
+//!
+//! Jobs and queues are here; events and subscriptions in [`outbox`].
+
+mod outbox;
 
 use std::time::Duration;
 
 use serde::Serialize;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::types::{FromSqlOwned, ToSql};
 
 use crate::caller::Cancelled;
 use crate::engine::link::{Db, Link, Purpose};
@@ -49,7 +53,7 @@ pub fn migration_sql(options: &MigrateOptions) -> String {
     migrate::sql(options)
 }
 
-/// Acts on jobs and queues as the role `outhaul_operator`.
+/// Acts on jobs, queues, events and subscriptions as the role `outhaul_operator`.
 #[derive(Clone)]
 pub struct Operator {
     db: Db,
@@ -85,7 +89,7 @@ impl Operator {
 
     /// Cancels a job, waiting or running.
     pub async fn cancel(&self, id: JobId, reason: Option<&str>) -> Result<Cancelled> {
-        match self.word(&OPERATOR_CANCEL, &[&id.0, &reason]).await?.as_str() {
+        match self.value::<String>(&OPERATOR_CANCEL, &[&id.0, &reason]).await?.as_str() {
             "cancelled" => Ok(Cancelled::Cancelled),
             "ended" => Ok(Cancelled::Ended),
             _ => Ok(Cancelled::NotFound),
@@ -94,7 +98,7 @@ impl Operator {
 
     /// Makes a waiting job due, or brings a dead letter back.
     pub async fn retry(&self, id: JobId, reason: Option<&str>) -> Result<Retried> {
-        Ok(match self.word(&OPERATOR_RETRY, &[&id.0, &reason]).await?.as_str() {
+        Ok(match self.value::<String>(&OPERATOR_RETRY, &[&id.0, &reason]).await?.as_str() {
             "due" => Retried::Due,
             "replayed" => Retried::Replayed,
             "leased" => Retried::Leased,
@@ -105,12 +109,12 @@ impl Operator {
 
     /// Stops claims of a queue. What is leased goes on. True when it was not paused before.
     pub async fn pause(&self, queue: &str, reason: Option<&str>) -> Result<bool> {
-        self.flag(&OPERATOR_PAUSE, &[&queue, &true, &reason]).await
+        self.value(&OPERATOR_PAUSE, &[&queue, &true, &reason]).await
     }
 
     /// Lets claims of a queue go on. True when it was paused before.
     pub async fn resume(&self, queue: &str, reason: Option<&str>) -> Result<bool> {
-        self.flag(&OPERATOR_PAUSE, &[&queue, &false, &reason]).await
+        self.value(&OPERATOR_PAUSE, &[&queue, &false, &reason]).await
     }
 
     /// Chooses what stays of completed jobs of a queue: `none`, `row` or `payload`.
@@ -118,12 +122,12 @@ impl Operator {
         self.db.rows_once(&OPERATOR_HISTORY, &[&queue, &history], PATIENCE).await.map(drop)
     }
 
-    async fn word(&self, statement: &Statement, params: &[&(dyn ToSql + Sync)]) -> Result<String> {
-        let rows = self.db.rows_once(statement, params, PATIENCE).await?;
-        rows.first().map(|row| row.get(0)).ok_or_else(no_answer)
-    }
-
-    async fn flag(&self, statement: &Statement, params: &[&(dyn ToSql + Sync)]) -> Result<bool> {
+    /// The one value that an action answers with.
+    async fn value<T: FromSqlOwned>(
+        &self,
+        statement: &Statement,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<T> {
         let rows = self.db.rows_once(statement, params, PATIENCE).await?;
         rows.first().map(|row| row.get(0)).ok_or_else(no_answer)
     }

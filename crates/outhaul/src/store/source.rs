@@ -123,6 +123,7 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     sql!("read/show_subscriptions"),
     sql!("read/show_upkeep"),
     sql!("read/show_workers"),
+    sql!("read/tail_events"),
     sql!("act/audit_append"),
     sql!("act/audit_hash"),
     sql!("act/audit_verify"),

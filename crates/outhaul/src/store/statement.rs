@@ -298,6 +298,24 @@ pub(crate) const SHOW_AUDIT: Statement = Statement::rows("show_audit", &[BigInt,
 /// (n)
 pub(crate) const AUDIT_VERIFY: Statement = Statement::rows("audit_verify", &[Int]);
 
+/// (subscription)
+pub(crate) const SHOW_SUBSCRIPTIONS: Statement = Statement::rows("show_subscriptions", &[Text]);
+/// (name, before, n)
+pub(crate) const SHOW_PARKED: Statement = Statement::rows("show_parked", &[Text, BigInt, Int]);
+/// (cap)
+pub(crate) const SHOW_OUTBOX: Statement = Statement::rows("show_outbox", &[Int]);
+/// (before, n, event_type, aggregate_type, aggregate_id, only_parked)
+pub(crate) const SHOW_EVENTS: Statement =
+    Statement::rows("show_events", &[BigInt, Int, Text, Text, Uuid, Bool]);
+/// (id)
+pub(crate) const SHOW_EVENT: Statement = Statement::rows("show_event", &[Uuid]);
+/// (id)
+pub(crate) const SHOW_EVENT_PAYLOAD: Statement = Statement::value("show_event_payload", &[Uuid]);
+/// (start, n, event_types)
+pub(crate) const TAIL_EVENTS: Statement = Statement::rows("tail_events", &[Text, Int, Texts]);
+/// (n)
+pub(crate) const RECONCILE_OUTBOX: Statement = Statement::rows("reconcile_outbox", &[Int]);
+
 /// (id, reason)
 pub(crate) const OPERATOR_CANCEL: Statement = Statement::value("operator_cancel", &[Uuid, Text]);
 /// (id, reason)
@@ -306,6 +324,26 @@ pub(crate) const OPERATOR_RETRY: Statement = Statement::value("operator_retry", 
 pub(crate) const OPERATOR_PAUSE: Statement = Statement::value("operator_pause", &[Text, Bool, Text]);
 /// (queue, history)
 pub(crate) const OPERATOR_HISTORY: Statement = Statement::value("operator_history", &[Text, Text]);
+
+/// (name, paused, reason)
+pub(crate) const OPERATOR_SUBSCRIPTION_PAUSE: Statement =
+    Statement::value("operator_subscription_pause", &[Text, Bool, Text]);
+/// (name, start, reason)
+pub(crate) const OPERATOR_SUBSCRIPTION_REWIND: Statement =
+    Statement::value("operator_subscription_rewind", &[Text, Text, Text]);
+/// (name, position, reason)
+pub(crate) const OPERATOR_SUBSCRIPTION_SKIP: Statement =
+    Statement::value("operator_subscription_skip", &[Text, BigInt, Text]);
+/// (name, position, reason)
+pub(crate) const OPERATOR_SUBSCRIPTION_UNPARK: Statement =
+    Statement::value("operator_subscription_unpark", &[Text, BigInt, Text]);
+/// (name, reason)
+pub(crate) const OPERATOR_SUBSCRIPTION_DROP: Statement =
+    Statement::value("operator_subscription_drop", &[Text, Text]);
+/// (id, reason)
+pub(crate) const OPERATOR_RELAY_RETRY: Statement = Statement::value("operator_relay_retry", &[Uuid, Text]);
+/// (reason)
+pub(crate) const OPERATOR_ROTATE_HISTORY: Statement = Statement::value("operator_rotate_history", &[Text]);
 
 /// Every statement, for the test that prepares them.
 #[cfg(test)]
@@ -360,10 +398,25 @@ pub(crate) const CATALOGUE: &[&Statement] = &[
     &SHOW_NOTIFICATIONS,
     &SHOW_AUDIT,
     &AUDIT_VERIFY,
+    &SHOW_SUBSCRIPTIONS,
+    &SHOW_PARKED,
+    &SHOW_OUTBOX,
+    &SHOW_EVENTS,
+    &SHOW_EVENT,
+    &SHOW_EVENT_PAYLOAD,
+    &TAIL_EVENTS,
+    &RECONCILE_OUTBOX,
     &OPERATOR_CANCEL,
     &OPERATOR_RETRY,
     &OPERATOR_PAUSE,
     &OPERATOR_HISTORY,
+    &OPERATOR_SUBSCRIPTION_PAUSE,
+    &OPERATOR_SUBSCRIPTION_REWIND,
+    &OPERATOR_SUBSCRIPTION_SKIP,
+    &OPERATOR_SUBSCRIPTION_UNPARK,
+    &OPERATOR_SUBSCRIPTION_DROP,
+    &OPERATOR_RELAY_RETRY,
+    &OPERATOR_ROTATE_HISTORY,
 ];
 
 #[cfg(test)]
@@ -383,6 +436,8 @@ mod tests {
         const BIG: Type = Type::INT8;
         const BOOL: Type = Type::BOOL;
         const TIME: Type = Type::TIMESTAMPTZ;
+        const TEXTS: Type = Type::TEXT_ARRAY;
+        let event = [BIG, ID, TEXT, TEXT, ID, INT, TIME, TIME, BIG, TEXT];
         let job = [ID, ID, TEXT, TEXT, TEXT, INT, TIME, INT, INT, TIME, TEXT, TEXT, TEXT, TIME, TIME];
         match name {
             "enqueue" | "enqueue_many" | "cancel" | "publish" | "publish_many" | "complete_in"
@@ -426,7 +481,7 @@ mod tests {
             "next_due" => vec![BIG],
             "complete" | "fail" | "renew" => vec![ID, TEXT],
             "expired" => vec![ID, ID, INT, INT, INT, TEXT, ID, BIG],
-            "take_sweep" | "upkeep_due" | "operator_pause" => vec![BOOL],
+            "take_sweep" | "upkeep_due" | "operator_pause" | "operator_subscription_pause" => vec![BOOL],
             "canary" | "publish_floors" | "worker_beat" | "worker_gone" | "upkeep_report"
             | "operator_history" => {
                 vec![Type::VOID]
@@ -437,7 +492,28 @@ mod tests {
             "show_queues" => vec![TEXT, BIG, BIG, BIG, BIG, BIG, BOOL, BIG, BIG, BOOL, TEXT, TEXT, BIG, BIG],
             "show_jobs" => job.to_vec(),
             "show_job" => [&job[..], &[INT, TIME, TEXT, TEXT, BIG]].concat(),
-            "show_payload" | "operator_cancel" | "operator_retry" => vec![TEXT],
+            "show_payload"
+            | "show_event_payload"
+            | "operator_cancel"
+            | "operator_retry"
+            | "operator_subscription_unpark"
+            | "operator_relay_retry" => vec![TEXT],
+            "show_subscriptions" => vec![
+                TEXT, ID, BIG, BIG, BIG, BIG, TEXT, TEXTS, TEXTS, INT, INT, BIG, TIME, ID, TIME, TIME, TIME,
+                TIME, TEXT, TEXT, TEXT, TEXT, BIG, TEXT,
+            ],
+            "show_parked" => {
+                vec![BIG, ID, TEXT, TEXT, ID, TIME, TEXT, INT, TEXT, TEXT, TEXT, TIME]
+            }
+            "show_outbox" => vec![BIG, ID, BIG, BIG, TIME, BIG, BIG, BIG, BIG, BOOL],
+            "show_events" => event.to_vec(),
+            "show_event" => [&event[..], &[ID, TEXT, TEXT, TIME, INT, TIME, TEXT]].concat(),
+            "tail_events" => [&[BIG], &event[..]].concat(),
+            "reconcile_outbox" => vec![TEXT, BIG, BIG, TEXT, TEXT],
+            "operator_subscription_rewind" | "operator_subscription_skip" | "operator_subscription_drop" => {
+                vec![BIG]
+            }
+            "operator_rotate_history" => vec![ID],
             "show_attempts" => vec![INT, INT, ID, TIME, TIME, TEXT, TEXT, TEXT, TEXT],
             "show_workers" => {
                 vec![ID, TEXT, INT, TEXT, INT, TEXT, TIME, TIME, BIG, TIME, INT, TEXT, INT]

@@ -31,6 +31,7 @@ mod metrics_values;
 mod migrating;
 mod outages;
 mod outbox_keep;
+mod outbox_reading;
 mod outcome_unknown;
 mod partitions;
 mod parts;

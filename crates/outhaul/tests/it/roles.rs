@@ -76,6 +76,7 @@ const FUNCTIONS: &[(&str, &[&str])] = &[
     ("show_parked", &["observer"]),
     ("show_events", &["observer"]),
     ("show_event", &["observer"]),
+    ("tail_events", &["observer"]),
     ("reconcile_outbox", &["observer"]),
     ("show_payload", &["operator"]),
     ("show_event_payload", &["operator"]),
@@ -647,6 +648,7 @@ async fn shadow_objects_are_never_used_by_any_function() {
             "outhaul.show_workers()".into(), "outhaul.show_upkeep()".into(), "outhaul.show_audit()".into(), "outhaul.audit_verify()".into(),
             "outhaul.show_subscriptions()".into(), "outhaul.show_outbox()".into(), "outhaul.show_parked('s')".into(), "outhaul.show_events()".into(),
             format!("outhaul.show_event({id})"), "outhaul.reconcile_outbox()".into(),
+            "outhaul.tail_events('beginning')".into(), "outhaul.tail_events('0', 10, '{a.b}')".into(),
         ]),
         ("operator", vec![
             format!("outhaul.show_payload({id})"), "outhaul.operator_pause('q', true, 'r')".into(), "outhaul.operator_pause('q', false)".into(),
