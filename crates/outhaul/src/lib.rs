@@ -52,6 +52,7 @@ pub use caller::{
     Cached, CallerTransaction, Cancelled, Producer, StatementCache, enqueue, enqueue_many, publish,
     publish_many,
 };
+pub use decide::lag::Lag;
 pub use decide::retry::Backoff;
 pub use decide::verdict::RetryPolicy;
 pub use engine::dispatch::EventHandlers;

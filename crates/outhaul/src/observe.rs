@@ -2,6 +2,7 @@
 //!
 //! Queues, jobs and workers are here; events and subscriptions in [`outbox`].
 
+mod gauges;
 mod outbox;
 
 pub use outbox::{
@@ -26,7 +27,6 @@ use crate::store::statement::{
     AUDIT_VERIFY, SHOW_ATTEMPTS, SHOW_AUDIT, SHOW_JOB, SHOW_JOBS, SHOW_NOTIFICATIONS, SHOW_PAYLOAD,
     SHOW_QUEUES, SHOW_UPKEEP, SHOW_WORKERS, Statement,
 };
-use crate::telemetry;
 
 /// How long a question may take; an answer that comes later helps nobody who is looking.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -330,46 +330,8 @@ impl Observer {
         Ok(rows.iter().map(|row| AuditFinding { seq: row.get(0), finding: row.get(1) }).collect())
     }
 
-    /// Sets the gauges that come from the database, for a program that is about to show its metrics.
-    ///
-    /// # Errors
-    /// When the database does not answer; gauges then keep their last values.
-    pub async fn record_gauges(&self) -> Result<()> {
-        for queue in self.queues().await? {
-            record_queue(&queue);
-        }
-        metrics::gauge!(telemetry::NOTIFICATION_QUEUE).set(self.notification_queue_usage().await?);
-        Ok(())
-    }
-
     async fn ask(&self, statement: &Statement, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
         self.db.rows_once(statement, params, PATIENCE).await
-    }
-}
-
-fn record_queue(queue: &QueueView) {
-    let name = queue.queue.clone();
-    let seconds = |ms: Option<i64>| ms.unwrap_or(0) as f64 / 1_000.0;
-    metrics::gauge!(telemetry::QUEUE_OLDEST_PENDING, "queue" => name.clone())
-        .set(seconds(queue.oldest_pending_ms));
-    metrics::gauge!(telemetry::QUEUE_OLDEST_EXPIRED, "queue" => name.clone())
-        .set(seconds(queue.oldest_expired_lease_ms));
-    let counts = [
-        ("pending", queue.pending),
-        ("scheduled", queue.scheduled),
-        ("leased", queue.leased),
-        ("retrying", queue.retrying),
-        ("dead_letter", queue.dead_letter),
-    ];
-    for (state, n) in counts {
-        metrics::gauge!(telemetry::QUEUE_JOBS, "queue" => name.clone(), "state" => state).set(n as f64);
-    }
-    metrics::gauge!(telemetry::QUEUE_JOBS_CAPPED, "queue" => name.clone())
-        .set(f64::from(u8::from(queue.capped)));
-    metrics::gauge!(telemetry::QUEUE_PAUSED, "queue" => name.clone()).set(f64::from(u8::from(queue.paused)));
-    metrics::gauge!(telemetry::QUEUE_WORKERS, "queue" => name.clone()).set(queue.workers as f64);
-    if let Some(ms) = queue.age_objective_ms {
-        metrics::gauge!(telemetry::QUEUE_AGE_OBJECTIVE, "queue" => name).set(ms as f64 / 1_000.0);
     }
 }
 

@@ -58,7 +58,8 @@ fn record_queue(queue: &QueueView) {
 fn record_outbox(outbox: &OutboxView) {
     metrics::gauge!(telemetry::OUTBOX_HEAD).set(outbox.head as f64);
     metrics::gauge!(telemetry::OUTBOX_UNSEQUENCED).set(outbox.unsequenced as f64);
-    metrics::gauge!(telemetry::OUTBOX_UNSEQUENCED_AGE).set(seconds(outbox.oldest_unsequenced_ms.unwrap_or(0)));
+    metrics::gauge!(telemetry::OUTBOX_UNSEQUENCED_AGE)
+        .set(seconds(outbox.oldest_unsequenced_ms.unwrap_or(0)));
     let relay = outbox.relay.as_ref();
     let watermark = relay.and_then(|relay| relay.oldest_ms).unwrap_or(0);
     metrics::gauge!(telemetry::OUTBOX_WATERMARK_LAG).set(seconds(watermark));

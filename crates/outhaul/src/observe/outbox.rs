@@ -11,6 +11,7 @@ use tokio_postgres::types::Timestamp as Unbounded;
 use uuid::Uuid;
 
 use super::Observer;
+use crate::decide::lag::{Lag, Stand, lag};
 use crate::error::{Error, Kind, Result};
 use crate::model::EventId;
 use crate::store::statement::{
@@ -76,6 +77,24 @@ pub struct SubscriptionView {
     pub parked: i64,
     /// What holds it back, if anything does.
     pub holds: Option<Hold>,
+    /// Milliseconds since its position changed.
+    pub moved_ms: i64,
+    /// Milliseconds since it was at the head.
+    pub caught_up_ms: Option<i64>,
+}
+
+impl SubscriptionView {
+    /// How far it is behind, with what has no position yet.
+    pub fn lag(&self, outbox: &OutboxView) -> Lag {
+        lag(Stand {
+            position: self.position,
+            head: self.head,
+            next_ms: self.oldest_ms,
+            unsequenced: outbox.unsequenced,
+            unsequenced_ms: outbox.oldest_unsequenced_ms,
+            moved_ms: self.moved_ms,
+        })
+    }
 }
 
 /// What holds a subscription back. Of several the most serious one is told, in the order of [`Hold::ALL`].
@@ -400,6 +419,8 @@ fn subscription_view(row: &Row) -> Result<SubscriptionView> {
         stuck_summary: row.get(21),
         parked: row.get(22),
         holds: row.get::<_, Option<&str>>(23).map(str::parse).transpose()?,
+        moved_ms: row.get(24),
+        caught_up_ms: row.get(25),
     })
 }
 

@@ -500,7 +500,7 @@ mod tests {
             | "operator_relay_retry" => vec![TEXT],
             "show_subscriptions" => vec![
                 TEXT, ID, BIG, BIG, BIG, BIG, TEXT, TEXTS, TEXTS, INT, INT, BIG, TIME, ID, TIME, TIME, TIME,
-                TIME, TEXT, TEXT, TEXT, TEXT, BIG, TEXT,
+                TIME, TEXT, TEXT, TEXT, TEXT, BIG, TEXT, BIG, BIG,
             ],
             "show_parked" => {
                 vec![BIG, ID, TEXT, TEXT, ID, TIME, TEXT, INT, TEXT, TEXT, TEXT, TIME]
