@@ -1,5 +1,9 @@
 //! The command line.
 
+mod events;
+
+pub(crate) use events::{Outbox, OutboxList, OutboxTail, Publish, Subs, SubsAct, SubsRewind, SubsShow};
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,7 +35,7 @@ Begin with:
 Settings come from flags, OUTHAUL_*, DATABASE_URL and PG*, ./outhaul.toml,
 ~/.config/outhaul/config.toml, /etc/outhaul/config.toml; see `outhaul config show --origin`.
 
-Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 refused, 5 no database,
+Exit codes: 0 ok, 1 failed or found something, 2 usage, 3 not found, 4 refused, 5 no database,
 6 schema too old or new, 7 timed out, 11 done or perhaps done, but what came of it
 could not be told (look before you repeat it), 130 interrupted.";
 
@@ -69,6 +73,8 @@ pub(crate) enum Command {
     Migrate(Migrate),
     /// Put one job into a queue
     Enqueue(Enqueue),
+    /// Put one event into the outbox
+    Publish(Publish),
     /// Run the job types that outhaul.toml binds to commands
     Work(Work),
     /// Look at jobs, and act on them
@@ -77,6 +83,12 @@ pub(crate) enum Command {
     /// Look at queues, stop and start their claims
     #[command(subcommand)]
     Queues(Queues),
+    /// Look at events, and act on them
+    #[command(subcommand)]
+    Outbox(Outbox),
+    /// Look at subscriptions to the outbox, and act on them
+    #[command(subcommand)]
+    Subs(Subs),
     /// Look at the settings
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -98,7 +110,18 @@ impl Command {
             Command::Jobs(Jobs::Show { payload: true, .. }) => "outhaul_observer, outhaul_operator",
             Command::Jobs(Jobs::Cancel(_) | Jobs::Retry(_)) => "outhaul_operator",
             Command::Queues(Queues::Pause(_) | Queues::Resume(_)) => "outhaul_operator",
-            Command::Jobs(_) | Command::Queues(_) => "outhaul_observer",
+            Command::Publish(_) => "outhaul_producer",
+            Command::Outbox(Outbox::Show { payload: true, .. }) => "outhaul_observer, outhaul_operator",
+            Command::Outbox(Outbox::Retry { .. } | Outbox::RotateHistory { .. }) => "outhaul_operator",
+            // The question tells what is there.
+            Command::Subs(Subs::Rewind(SubsRewind { consent, .. }) | Subs::Drop { consent, .. })
+                if !consent.yes =>
+            {
+                "outhaul_observer, outhaul_operator"
+            }
+            Command::Subs(Subs::List { .. } | Subs::Show(_)) => "outhaul_observer",
+            Command::Subs(_) => "outhaul_operator",
+            Command::Jobs(_) | Command::Queues(_) | Command::Outbox(_) => "outhaul_observer",
             Command::Work(_) => "outhaul_worker",
             _ => return None,
         })
@@ -367,13 +390,15 @@ fn time(times: &'static Times) -> impl Fn(&str) -> Result<Duration, String> + Cl
     move |text| times.parse(text)
 }
 
-/// A time with its zone.
 fn parse_run_at(text: &str) -> Result<Timestamp, String> {
+    parse_time(text, "a job is due at a point in time; leave --run-at out for a job that is due now")
+}
+
+/// A time with its zone. PostgreSQL would take an infinite one as well, for which there is an `answer`.
+fn parse_time(text: &str, answer: &str) -> Result<Timestamp, String> {
     let word = text.trim_start_matches(['-', '+']).to_lowercase();
     if matches!(word.as_str(), "infinity" | "inf") {
-        return Err(
-            "a job is due at a point in time; leave --run-at out for a job that is due now".to_owned()
-        );
+        return Err(answer.to_owned());
     }
     let form = "write date, time and zone, such as 2026-12-01T08:00:00Z or 2026-12-01T09:00+01:00";
     text.parse().map_err(|_| form.to_owned())

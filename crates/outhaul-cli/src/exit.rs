@@ -12,7 +12,7 @@ use crate::output::Unwritten;
 pub(crate) enum Exit {
     /// It worked.
     Ok = 0,
-    /// It failed, or what was waited for ended badly.
+    /// It failed, what was waited for ended badly, or what was checked is not sound.
     Failed = 1,
     /// The command line or the configuration is wrong.
     Usage = 2,
@@ -145,6 +145,7 @@ fn exit_of(error: &outhaul::Error) -> Exit {
         e if e.is_config() || e.is_invalid_input() => Exit::Usage,
         e if e.is_not_found() => Exit::NotFound,
         e if e.is_refused() || e.is_conflict() => Exit::Refused,
+        e if e.is_history_truncated() || e.is_history_diverged() => Exit::Refused,
         e if e.is_schema_mismatch() => Exit::Schema,
         e if e.is_timeout() => Exit::TimedOut,
         // The connection broke in the middle: the message says what is known about the statement.

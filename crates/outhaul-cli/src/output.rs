@@ -74,6 +74,20 @@ impl Global {
         Ok(())
     }
 
+    /// Prints one row of a table whose end is not known yet: cells with the least widths of their columns.
+    pub(crate) fn print_row(
+        &self,
+        cells: impl IntoIterator<Item = (String, usize)>,
+    ) -> Result<(), Unwritten> {
+        let cell = |(text, width): (String, usize)| match self.interactive {
+            true => format!("{text:<width$}"),
+            false => text,
+        };
+        let gap = if self.interactive { "  " } else { "\t" };
+        let row = cells.into_iter().map(cell).collect::<Vec<_>>().join(gap);
+        self.print(row.trim_end())
+    }
+
     /// A word in bold, where colours are taken.
     pub(crate) fn bold(&self, text: &str) -> String {
         if self.color { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
@@ -134,6 +148,11 @@ pub(crate) fn time(at: Timestamp) -> String {
 /// An optional text as tables show it. Never empty, so that columns stay countable.
 pub(crate) fn or_dash<T: Display>(value: Option<T>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// Facts as lines, each behind its word; those without a value are left out.
+pub(crate) fn facts<const N: usize>(facts: [(&str, Option<String>); N]) -> Vec<String> {
+    facts.into_iter().filter_map(|(word, value)| Some(format!("{word:<12} {}", value?))).collect()
 }
 
 /// Milliseconds as a person reads them: the two largest units that say something.

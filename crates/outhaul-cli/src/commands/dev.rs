@@ -1,6 +1,5 @@
 //! `outhaul dev up|url|psql|down`: a private PostgreSQL server for people.
 
-use std::io::{self, BufRead, IsTerminal, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,6 +7,7 @@ use std::process::Command;
 use outhaul_local::{Installation, Server, ServerOptions};
 use serde_json::json;
 
+use super::confirm;
 use crate::cli::{Dev, DevWhat};
 use crate::exit::{Exit, Problem};
 use crate::output::{self, Global};
@@ -78,7 +78,12 @@ fn psql(server: &Server, args: &[String]) -> anyhow::Result<Exit> {
 async fn down(dir: Option<PathBuf>, remove: bool, yes: bool, global: &Global) -> anyhow::Result<Exit> {
     let dirs = dirs(dir);
     if remove && !yes {
-        confirm(&dirs)?;
+        let doing = "removing the data of the private server";
+        if !confirm::somebody() {
+            return Err(confirm::refused(doing).into());
+        }
+        let names: Vec<String> = dirs.iter().map(|dir| dir.display().to_string()).collect();
+        confirm::ask(format_args!("remove all data in {}?", names.join(", ")), doing)?;
     }
     let mut stopped = Vec::new();
     for dir in dirs {
@@ -103,25 +108,6 @@ async fn down(dir: Option<PathBuf>, remove: bool, yes: bool, global: &Global) ->
         global.say("no server of `outhaul dev` runs");
     }
     Ok(Exit::Ok)
-}
-
-fn confirm(dirs: &[PathBuf]) -> anyhow::Result<()> {
-    let refused = || {
-        Problem::new(
-            Exit::Refused,
-            "not_confirmed",
-            "removing the data of the private server was not confirmed",
-        )
-        .hint("Say --yes.")
-    };
-    if !io::stdin().is_terminal() {
-        return Err(refused().into());
-    }
-    let names: Vec<String> = dirs.iter().map(|dir| dir.display().to_string()).collect();
-    write!(io::stderr(), "remove all data in {}? [y/N] ", names.join(", "))?;
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer)?;
-    if answer.trim().eq_ignore_ascii_case("y") { Ok(()) } else { Err(refused().into()) }
 }
 
 /// The server that runs. It may belong to another version than the newest one installed by now.

@@ -1,27 +1,23 @@
 //! `outhaul enqueue TYPE [JSON|-]`.
 
 use std::fmt;
-use std::io::{IsTerminal, Read};
 use std::time::{Duration, Instant};
 
 use outhaul::{JobId, NewJob, Observer, Producer};
 use serde_json::{Value, json};
 
 use super::jobs::Detail;
+use super::send;
 use super::wait::{self, Waited};
 use crate::cli::Enqueue;
 use crate::config::Config;
 use crate::exit::{self, Exit, Problem};
 use crate::output::{self, Global};
 
-/// Standard input is read up to here. White space does not count towards the limit of a payload, so this is
-/// more than that limit.
-const STDIN_LIMIT: u64 = 16 * 1024 * 1024;
-
 pub(crate) async fn run(args: Enqueue, global: &Global) -> anyhow::Result<Exit> {
     let (dsn, schema) = (global.config.require_database()?, global.config.schema()?);
     let queue = queue(&args, &global.config);
-    let job = new_job(&args, &queue, global).await?;
+    let job = new_job(&args, &queue, send::payload(&args.payload, global).await?);
     job.check()?;
     global.say_target(&dsn, &schema);
     // Its check tells a missing schema apart from everything else that could be wrong.
@@ -44,16 +40,8 @@ pub(crate) async fn run(args: Enqueue, global: &Global) -> anyhow::Result<Exit> 
     Ok(Exit::Ok)
 }
 
-/// What to do when it is not known whether a job was committed.
 fn look_first(job: &NewJob, args: &Enqueue) -> String {
-    let id = job.job_id();
-    match args.idempotency_key {
-        Some(_) => "It may be committed. Repeat it with the same key, which makes no second job.".to_owned(),
-        None => format!(
-            "It may be committed, as job {id}. Look before you repeat it: outhaul jobs show {id}; with an \
-             --idempotency-key repeating is safe."
-        ),
-    }
+    send::look_first("job", job.job_id(), args.idempotency_key.is_some(), "outhaul jobs show")
 }
 
 /// What the database has answered.
@@ -130,13 +118,7 @@ fn queue(args: &Enqueue, config: &Config) -> String {
     args.queue.clone().or_else(bound).unwrap_or_else(|| "default".to_owned())
 }
 
-async fn new_job(args: &Enqueue, queue: &str, global: &Global) -> anyhow::Result<NewJob> {
-    let payload = if args.payload == "-" { stdin(global).await? } else { args.payload.clone() };
-    if payload.trim().is_empty() {
-        return Err(invalid("the payload is empty")
-            .hint("Send JSON, such as {} or null; without an argument the payload is {}.")
-            .into());
-    }
+fn new_job(args: &Enqueue, queue: &str, payload: String) -> NewJob {
     let mut job =
         NewJob::raw(queue, &args.job_type, payload).priority(args.priority).max_attempts(args.max_attempts);
     if let Some(key) = &args.idempotency_key {
@@ -157,29 +139,5 @@ async fn new_job(args: &Enqueue, queue: &str, global: &Global) -> anyhow::Result
     if let Some(traceparent) = &args.traceparent {
         job = job.traceparent(traceparent);
     }
-    Ok(job)
-}
-
-fn invalid(what: impl Into<String>) -> Problem {
-    Problem::new(Exit::Usage, "invalid_input", what)
-}
-
-async fn stdin(global: &Global) -> anyhow::Result<String> {
-    if std::io::stdin().is_terminal() {
-        global.say("reading the payload from the terminal, up to Ctrl-D");
-    }
-    let read = || {
-        let mut payload = Vec::new();
-        std::io::stdin().lock().take(STDIN_LIMIT + 1).read_to_end(&mut payload).map(|_| payload)
-    };
-    let payload = tokio::task::spawn_blocking(read).await?.map_err(|error| {
-        invalid(format!("standard input cannot be read: {error}")).hint("Send the payload there, as JSON.")
-    })?;
-    if payload.len() as u64 > STDIN_LIMIT {
-        return Err(invalid("standard input is larger than any payload may be")
-            .hint("Store it elsewhere, and enqueue its place.")
-            .into());
-    }
-    String::from_utf8(payload)
-        .map_err(|_| invalid("standard input is not valid UTF-8").hint("Send JSON, in UTF-8.").into())
+    job
 }

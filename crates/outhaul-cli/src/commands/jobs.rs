@@ -1,14 +1,16 @@
 //! `outhaul jobs list|show|cancel|retry|wait`.
 
 use jiff::Timestamp;
-use outhaul::{AttemptView, Cancelled, JobDetail, JobFilter, JobId, JobView, Observer, Operator, Retried};
+use outhaul::{AttemptView, Cancelled, JobDetail, JobFilter, JobId, JobView, Retried};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::each::{Acted, Things, each};
 use super::wait::{self, Waited};
+use super::{observer, operator};
 use crate::cli::{Jobs, JobsAct, JobsList};
-use crate::exit::{self, Exit, Problem};
-use crate::output::{self, Global, Unwritten, or_dash, span, time};
+use crate::exit::Exit;
+use crate::output::{self, Global, facts, or_dash, span, time};
 
 pub(crate) async fn run(what: Jobs, global: &Global) -> anyhow::Result<Exit> {
     match what {
@@ -79,7 +81,7 @@ async fn show(id: JobId, payload: bool, global: &Global) -> anyhow::Result<Exit>
         return Ok(Exit::Ok);
     }
     print_one(&job, global)?;
-    for line in facts(&job) {
+    for line in of_job(&job) {
         global.print(line)?;
     }
     if let Some(payload) = payload {
@@ -105,9 +107,9 @@ fn print_one(job: &JobDetail, global: &Global) -> anyhow::Result<()> {
     Ok(global.print(head)?)
 }
 
-fn facts(job: &JobDetail) -> Vec<String> {
+fn of_job(job: &JobDetail) -> Vec<String> {
     let j = &job.job;
-    let facts = [
+    facts([
         ("organization", j.organization_id.map(|id| id.to_string())),
         ("key", job.idempotency_key.clone()),
         ("priority", (j.priority != 0).then(|| j.priority.to_string())),
@@ -116,8 +118,7 @@ fn facts(job: &JobDetail) -> Vec<String> {
         ("leased by", job.lease_until.and(j.locked_by.clone())),
         ("lease until", job.lease_until.map(time)),
         ("trace", job.traceparent.clone()),
-    ];
-    facts.into_iter().filter_map(|(word, value)| Some(format!("{word:<12} {}", value?))).collect()
+    ])
 }
 
 /// What happened, in order: enqueued, each claim that did not complete, and the end.
@@ -187,107 +188,28 @@ async fn cancel(args: &JobsAct, global: &Global) -> anyhow::Result<Exit> {
     let operator = operator(global).await?;
     let act = async |id| {
         Ok(match operator.cancel(id, args.reason.as_deref()).await? {
-            Cancelled::Cancelled => Acted::good(id, "cancelled"),
-            Cancelled::Ended => Acted::refused(id, "ended", "has ended"),
-            Cancelled::NotFound => Acted::missing(id),
+            Cancelled::Cancelled => Acted::good("cancelled"),
+            Cancelled::Ended => Acted::refused("ended", "has ended"),
+            Cancelled::NotFound => Acted::missing(wait::not_found(id)),
         })
     };
-    each(&args.ids, act, global).await
+    each(&args.ids, &jobs(), act, global).await
 }
 
 async fn retry(args: &JobsAct, global: &Global) -> anyhow::Result<Exit> {
     let operator = operator(global).await?;
     let act = async |id| {
         Ok(match operator.retry(id, args.reason.as_deref()).await? {
-            Retried::Due => Acted::good(id, "due"),
-            Retried::Replayed => Acted::good(id, "replayed"),
-            Retried::Leased => Acted::refused(id, "leased", "is held by a worker"),
-            Retried::Ended => Acted::refused(id, "ended", "has ended otherwise"),
-            Retried::NotFound => Acted::missing(id),
+            Retried::Due => Acted::good("due"),
+            Retried::Replayed => Acted::good("replayed"),
+            Retried::Leased => Acted::refused("leased", "is held by a worker"),
+            Retried::Ended => Acted::refused("ended", "has ended otherwise"),
+            Retried::NotFound => Acted::missing(wait::not_found(id)),
         })
     };
-    each(&args.ids, act, global).await
+    each(&args.ids, &jobs(), act, global).await
 }
 
-/// Acts on each job, and tells what was done. An error ends it, and what was done before is told all the same.
-async fn each(
-    ids: &[JobId],
-    act: impl AsyncFn(JobId) -> outhaul::Result<Acted>,
-    global: &Global,
-) -> anyhow::Result<Exit> {
-    let mut results = Vec::new();
-    for id in ids {
-        match act(*id).await {
-            Ok(acted) => results.push(acted),
-            Err(error) => {
-                if !results.is_empty() {
-                    tell(&results, global)?;
-                }
-                let look = format!("Look at it before you go on: outhaul jobs show {id}");
-                let left = ids.len() - results.len() - 1;
-                let doing =
-                    if left == 0 { format!("job {id}") } else { format!("job {id} ({left} more not tried)") };
-                return Err(exit::of_change(anyhow::Error::new(error).context(doing), look));
-            }
-        }
-    }
-    tell(&results, global)?;
-    // The first that could not be changed decides about the exit code.
-    match results.into_iter().find_map(|acted| acted.problem) {
-        Some(problem) => Err(problem.into()),
-        None => Ok(Exit::Ok),
-    }
-}
-
-/// What an action did to one job.
-#[derive(Serialize)]
-struct Acted {
-    id: JobId,
-    result: &'static str,
-    #[serde(skip)]
-    problem: Option<Problem>,
-}
-
-impl Acted {
-    fn good(id: JobId, result: &'static str) -> Acted {
-        Acted { id, result, problem: None }
-    }
-
-    fn refused(id: JobId, result: &'static str, why: &str) -> Acted {
-        let problem = Problem::new(Exit::Refused, result, format!("job {id} {why}; nothing was changed"))
-            .hint(format!("Look at it: outhaul jobs show {id}"));
-        Acted { id, result, problem: Some(problem) }
-    }
-
-    fn missing(id: JobId) -> Acted {
-        Acted { id, result: "not_found", problem: Some(wait::not_found(id)) }
-    }
-}
-
-/// Tells what was done to each job.
-fn tell(results: &[Acted], global: &Global) -> anyhow::Result<()> {
-    let words = |blank| results.iter().map(move |acted| format!("{}{blank}{}", acted.id, acted.result));
-    let printed = match global.json {
-        true => global.print_json(&json!({ "results": results })),
-        false => words("  ").try_for_each(|line| Ok(global.print(line)?)),
-    };
-    if results.iter().all(|acted| acted.problem.is_some()) {
-        // Nothing was changed, which the problem will say.
-        return match printed {
-            Err(error) if error.is::<Unwritten>() => Ok(()),
-            printed => printed,
-        };
-    }
-    let done = format!("it is done ({})", words(" ").collect::<Vec<_>>().join(", "));
-    output::told(printed, done, "Look at them: outhaul jobs show ID")
-}
-
-async fn observer(global: &Global) -> anyhow::Result<Observer> {
-    Ok(Observer::connect(&global.config.require_database()?, &global.config.schema()?).await?)
-}
-
-async fn operator(global: &Global) -> anyhow::Result<Operator> {
-    let (dsn, schema) = (global.config.require_database()?, global.config.schema()?);
-    global.say_target(&dsn, &schema);
-    Ok(Operator::connect(&dsn, &schema).await?)
+fn jobs() -> Things {
+    Things { noun: "job".to_owned(), key: "id", show: "outhaul jobs show".to_owned(), by_name: true }
 }

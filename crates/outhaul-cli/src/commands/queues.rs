@@ -1,8 +1,9 @@
 //! `outhaul queues list|pause|resume`.
 
-use outhaul::{Observer, Operator, QueueView};
+use outhaul::QueueView;
 use serde_json::json;
 
+use super::{observer, operator};
 use crate::cli::{Queues, QueuesAct};
 use crate::exit::{self, Exit};
 use crate::output::{self, Global, or_dash, span};
@@ -16,8 +17,7 @@ pub(crate) async fn run(what: Queues, global: &Global) -> anyhow::Result<Exit> {
 }
 
 async fn list(jsonl: bool, global: &Global) -> anyhow::Result<Exit> {
-    let observer = Observer::connect(&global.config.require_database()?, &global.config.schema()?).await?;
-    let mut queues = observer.queues().await?;
+    let mut queues = observer(global).await?.queues().await?;
     queues.sort_by(|a, b| b.oldest_pending_ms.cmp(&a.oldest_pending_ms).then_with(|| a.queue.cmp(&b.queue)));
     if global.json {
         global.print_json(&json!({ "queues": queues }))?;
@@ -57,9 +57,7 @@ fn row(queue: &QueueView) -> Vec<String> {
 }
 
 async fn act(args: &QueuesAct, pause: bool, global: &Global) -> anyhow::Result<Exit> {
-    let (dsn, schema) = (global.config.require_database()?, global.config.schema()?);
-    global.say_target(&dsn, &schema);
-    let operator = Operator::connect(&dsn, &schema).await?;
+    let operator = operator(global).await?;
     let (queue, reason, look) = (&args.queue, args.reason.as_deref(), "Look at it: outhaul queues list");
     let changed = match pause {
         true => operator.pause(queue, reason).await,

@@ -5,6 +5,7 @@ mod support;
 mod commands;
 mod demo;
 mod dev;
+mod events;
 mod exits;
 mod outages;
 mod projections;

@@ -2,7 +2,7 @@
 -- and gives no positions: who looks goes on from through.
 -- Parameters: start, after which position to look: a position, beginning, now, or a time, as for subscribe; n, the most
 -- positions to look at, 0 to 1000, where 0 only tells where start is; event_types, NULL for all.
--- Returns through, the last position that was looked at, with each event, and in a row of its own when there is no event.
+-- Returns through, the last position that was looked at, beside each event, and in a row without an event when there is none.
 -- Raises OH006 where events are missing, OH007 for a position beyond the head, and OH001 for a start that cannot be read.
 -- Index: outbox_feed_pkey, outbox_events_pkey. Locks: none.
 create or replace function tail_events(start text, n integer default 100, event_types text[] default null) returns table (
