@@ -168,8 +168,8 @@ impl Worker {
     /// A database that is away is no reason to end: the worker waits for it.
     ///
     /// # Errors
-    /// [`Error::is_internal`] when a part of the worker itself panicked: its leases are not renewed any more
-    /// then. [`Error::is_config`] when a thread cannot be started.
+    /// [`Error::is_internal`](crate::Error::is_internal) when a part of the worker itself panicked: its leases are not renewed any more
+    /// then. [`Error::is_config`](crate::Error::is_config) when a thread cannot be started.
     pub async fn run_until(self, shutdown: impl Future<Output = ()> + Send) -> Result<()> {
         let running = Running::start(self)?;
         let vital = running.vital.clone();

@@ -468,10 +468,9 @@ mod tests {
         for read in [true, false] {
             let mut story = ledger();
             let ghost = entry(77, 3, "order.placed");
-            if read {
-                story.books.ledger.push(ghost)
-            } else {
-                drop(story.books.outbox.insert(ghost.event))
+            match read {
+                true => story.books.ledger.push(ghost),
+                false => assert!(story.books.outbox.insert(ghost.event)),
             }
             assert!(story.end().events.phantom == 1 && !story.end().holds());
         }

@@ -18,7 +18,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// A migrated database of one test.
 pub(crate) async fn migrated() -> TestDatabase {
     let server = TestServer::shared().await.expect("a PostgreSQL server for tests");
-    let fingerprint = outhaul::migration_sql(&MigrateOptions::default());
+    // With the day: a migration also keeps partitions, so a template of yesterday is not what it makes today.
+    let day = jiff::Timestamp::now().strftime("%F");
+    let fingerprint = format!("{day} {}", outhaul::migration_sql(&MigrateOptions::default()));
     let template = server
         .template("outhaul", &fingerprint, |url| async move {
             let dsn: Dsn = url.parse()?;

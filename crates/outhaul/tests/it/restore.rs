@@ -113,7 +113,8 @@ async fn after_a_dump_into_a_new_cluster_readers_go_on_where_they_were() {
         "each once, in order, without a gap"
     );
     let mut relayed: Vec<Uuid> = relayed.0.lock().unwrap().iter().map(|(_, id)| *id).collect();
-    (relayed.sort(), events.sort());
+    relayed.sort();
+    events.sort();
     assert_eq!(relayed, events);
     let findings: i64 =
         client.query_one("select count(*) from outhaul.reconcile_outbox()", &[]).await.unwrap().get(0);
