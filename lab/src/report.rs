@@ -30,6 +30,7 @@ pub(crate) enum Metric {
     BeforeClaimP99Ms,
     RateKept,
     ClaimP99Growth,
+    LongestTurnMs,
 }
 
 impl Metric {
@@ -55,6 +56,7 @@ impl Metric {
             Self::BeforeClaimP99Ms => "before the hold claim p99 ms",
             Self::RateKept => "rate after/before",
             Self::ClaimP99Growth => "claim p99 after/before",
+            Self::LongestTurnMs => "longest turn ms",
         }
     }
 

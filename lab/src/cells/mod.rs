@@ -7,6 +7,7 @@ mod bulk;
 mod closed;
 mod depth;
 mod drain;
+mod events;
 mod held;
 mod held_loop;
 mod memory;
@@ -40,9 +41,15 @@ pub(crate) fn all() -> Vec<Cell> {
         bulk::BULK,
         wake::WAKE,
         wal::WAL,
+        events::publish::PUBLISH,
+        events::feed::FEED,
+        events::read::READ,
+        events::sequencer::SEQUENCER,
         held::HELD,
         memory::MEMORY,
         depth::DEPTH,
+        events::read::CATCH_UP,
+        events::feed::FEED_HELD,
         held_loop::HELD_FULL,
         held_loop::HELD_PACED,
     ]

@@ -6,6 +6,7 @@ use super::{design_of, style_of};
 use crate::db;
 use crate::feed::{Crowd, Load};
 use crate::harness::{Bench, Cell, Comparison, Goal};
+use crate::reference::{Design, Style};
 use crate::report::Metric::{JobsPerSecond, ServerCpuUsPerJob};
 use crate::report::{Metric, Sample};
 
@@ -65,15 +66,25 @@ async fn measure(bench: &Bench, variant: &str) -> Result<Sample> {
     enqueue(bench, variant, clients, 1).await
 }
 
-/// Inserts at full speed and measures a window of it.
+/// Inserts at full speed, as the variant's name says, and measures a window of it.
 pub(super) async fn enqueue(bench: &Bench, variant: &str, clients: usize, size: u64) -> Result<Sample> {
-    let design = design_of(variant)?;
+    insert(bench, design_of(variant)?, style_of(variant), clients, size).await
+}
+
+/// Inserts `size` at once by each of the clients, at full speed, and measures a window of it.
+pub(super) async fn insert(
+    bench: &Bench,
+    design: &'static Design,
+    style: Style,
+    clients: usize,
+    size: u64,
+) -> Result<Sample> {
     let arena = bench.ground.arena(design).await?;
     let mut listeners = Vec::new();
     for _ in 0..LISTENERS {
         listeners.push(db::connect_listening(&arena.url, design.channel).await?);
     }
-    let load = Load { style: style_of(variant), clients, size, padding: 0 };
+    let load = Load { style, clients, size, padding: 0 };
     let mut crowd = Crowd::start(&arena.url, design, load).await?;
     tokio::time::sleep(bench.scale.warm_up).await;
     let (first, before) = (crowd.inserted()?, arena.reading().await?);

@@ -3,7 +3,9 @@
 //! Each is the best simple form of its idea: prepared statements, batches, two connections, plans pinned to the index.
 
 mod driver;
+pub(crate) mod events;
 pub(crate) mod functions;
+pub(crate) mod naive;
 pub(crate) mod plain;
 pub(crate) mod seed;
 

@@ -1,6 +1,6 @@
 //! Settling ended attempts, in batches.
 //!
-//! A batch goes out when it is full or its oldest attempt has waited a few milliseconds. One bad row
+//! A batch goes out when it is full, when its oldest attempt has waited a few milliseconds, or at once with a cursor. One bad row
 //! never fails its batch: the batch is split until the row stands alone, and what then still cannot be
 //! stored loses its message and not its verdict. A row that somebody else has locked is set aside and tried
 //! again by itself. While the database is away everything waits here; its leases are renewed as long as that
@@ -181,14 +181,18 @@ pub(crate) fn clean(text: &str, bytes: usize) -> String {
 pub(crate) struct Inbox {
     waiting: Mutex<Vec<Ended>>,
     arrived: Notify,
+    /// A cursor is among those that wait, and nothing of its subscription is claimed before it is settled.
+    urgent: AtomicBool,
 }
 
 impl Inbox {
     /// True when the settler was woken.
     pub(crate) fn push(&self, ended: Ended) -> bool {
+        let urgent = ended.held.batch().is_some();
         let mut waiting = self.lock();
         waiting.push(ended);
-        let worth_a_wake = waiting.len() == 1 || waiting.len() == BATCH;
+        let worth_a_wake = waiting.len() == 1 || waiting.len() == BATCH || urgent;
+        self.urgent.fetch_or(urgent, Ordering::Relaxed);
         drop(waiting);
         if worth_a_wake {
             self.arrived.notify_one();
@@ -203,13 +207,16 @@ impl Inbox {
     fn take(&self) -> Vec<Ended> {
         let mut waiting = self.lock();
         let n = waiting.len().min(2 * BATCH);
+        if n == waiting.len() {
+            self.urgent.store(false, Ordering::Relaxed);
+        }
         waiting.drain(..n).collect()
     }
 
     fn is_due(&self) -> Option<Duration> {
         let waiting = self.lock();
         let oldest = waiting.first()?;
-        if waiting.len() >= BATCH {
+        if waiting.len() >= BATCH || self.urgent.load(Ordering::Relaxed) {
             Some(Duration::ZERO)
         } else {
             Some(WINDOW.saturating_sub(oldest.at.elapsed()))

@@ -1,6 +1,7 @@
 //! A worker while it runs: its parts are started together, and stopped in an order that loses nothing.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -213,6 +214,7 @@ fn sources(worker: &Worker) -> Vec<(Source, usize)> {
             common: common(&registered.queue, worker.options.subscription_lease),
             subscription: subscription.name.clone(),
             batch: subscription.batch,
+            behind: AtomicBool::new(false),
             registered: registered.clone(),
         };
         sources.push((Source::Subscription(cursor), 1));

@@ -1,6 +1,7 @@
 //! Events after the cursor of an ordered subscription. What is leased is the cursor: one claim at a time.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio_postgres::Row;
@@ -26,24 +27,32 @@ pub(crate) struct Cursor {
     pub(crate) subscription: String,
     /// The most events of one batch.
     pub(crate) batch: i32,
+    /// The last batch was full: there is more to read that has a position, so nobody needs a turn for it.
+    pub(crate) behind: AtomicBool,
     pub(crate) registered: Arc<Registered>,
 }
 
 impl Cursor {
     /// Gives positions to what was committed, whoever reads it, and claims what follows the cursor.
+    ///
+    /// A reader that is behind leaves the turn to others, at the latest to upkeep, which has one a second.
     pub(crate) async fn claim(&self) -> Result<Batch> {
         let common = &self.common;
         let sent = Instant::now();
         // Sent together: the claim is executed after the turn, with a snapshot of its own.
         let lease_ms = common.lease_ms();
         let params: [&(dyn ToSql + Sync); 4] = [&self.subscription, &self.batch, &common.worker, &lease_ms];
-        let (turn, rows) = tokio::join!(
-            biased;
-            common.db.rows(&SEQUENCE, &[&TURN]),
-            common.db.rows(&CLAIM_SUBSCRIPTION, &params),
-        );
-        let given: i32 = turn?.first().map_or(0, |row| row.get(0));
-        let rows = rows?;
+        let turn = async {
+            if self.behind.load(Ordering::Relaxed) {
+                return Ok(0);
+            }
+            let rows = common.db.rows(&SEQUENCE, &[&TURN]).await?;
+            Ok(rows.first().map_or(0, |row| row.get::<_, i32>(0)))
+        };
+        let claim = common.db.rows(&CLAIM_SUBSCRIPTION, &params);
+        let (turn, rows): (Result<i32>, Result<Vec<Row>>) = tokio::join!(biased; turn, claim);
+        let (given, rows) = (turn?, rows?);
+        self.behind.store(rows.len() >= self.batch as usize, Ordering::Relaxed);
         let took = sent.elapsed();
         let others_turn = given < 0 && rows.is_empty();
         if others_turn {
