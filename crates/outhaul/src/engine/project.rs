@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -132,12 +133,19 @@ impl Part {
     }
 }
 
-/// What the database says about a statement: about the jobs for good, about anything else for now.
+/// How long to wait for a database that could not take the jobs just now.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What the database says about a statement: about the jobs, for good; about itself, which costs no attempt; or else.
 fn refused(error: Error) -> Failure {
+    if error.is_invalid_input() {
+        let code = error.code();
+        return Failure::permanent(error).code(code);
+    }
+    if error.is_unavailable() || error.is_outcome_unknown() || error.is_retryable() || error.is_lease_lost() {
+        tracing::warn!(%error, "the jobs of a projection were not stored, their events come again");
+        return Failure::snooze(AGAIN);
+    }
     let code = error.code();
-    let failure = match error.is_invalid_input() {
-        true => Failure::permanent(&error),
-        false => Failure::transient(&error),
-    };
-    failure.code(code)
+    Failure::transient(error).code(code)
 }

@@ -244,3 +244,22 @@ async fn the_gauges_of_the_outbox_say_what_the_tables_hold() {
         assert_eq!(held, if hold == "blocked" { 1.0 } else { 0.0 }, "{hold}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_is_timed_once_from_its_first_claim_to_its_end() {
+    let shown = recorder();
+    let mut db = Db::new().await;
+    let counter = Counter::default();
+    let drains = || value(&shown, "outhaul_drain_duration_seconds_count", &[("queue", "ticks")]);
+    let running = Running::start(db.worker().handle(counter.handler())).await;
+    for round in 1..=2 {
+        let jobs: Vec<NewJob> = (0..50).map(|n| NewJob::new(&crate::support::Tick { n }).unwrap()).collect();
+        outhaul::enqueue_many(&mut db.client, &jobs).await.unwrap();
+        counter.until_ended(50 * round).await;
+        until("the drain is timed", || async { drains() >= round as f64 }).await;
+    }
+    // Looks that find nothing are no drains.
+    db.until_looked().await;
+    running.stop().await;
+    assert!(drains() <= 100.0 && drains() >= 2.0);
+}

@@ -257,6 +257,24 @@ async fn an_event_that_was_parked_and_given_back_becomes_its_job_and_moves_nothi
     assert_eq!(made(&db).await, [1, 3]);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_breaks_costs_no_attempt() {
+    let db = Db::new().await;
+    publish(&db.client, "order.placed", 1).await;
+    let blocker = db.connect().await;
+    blocker.batch_execute("begin; lock table outhaul.jobs in access exclusive mode").await.unwrap();
+    let subscription = Subscription::new("p").start(Start::Beginning).park_after(1);
+    let running = Running::start(worker(&db).project(Projection::new(subscription).rule(copy()))).await;
+    let ended = "select count(pg_terminate_backend(pid)) > 0 from pg_stat_activity where datname = current_database() \
+        and query like '/* outhaul:project */%' and wait_event_type = 'Lock'";
+    db.until("the projection waits, and its session is ended", ended).await;
+    blocker.batch_execute("rollback").await.unwrap();
+    until_at(&db, "p", 1).await;
+    running.stop().await;
+    assert_eq!(made(&db).await, [1]);
+    assert_eq!(db.count("select count(*) from outhaul.show_parked('p')").await, 0);
+}
+
 /// Calls the function as a worker would, with one job.
 async fn call(
     client: &Client,
