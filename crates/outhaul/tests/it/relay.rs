@@ -206,3 +206,33 @@ async fn the_plain_claim_in_sql_and_the_relay_leave_each_others_events_alone() {
     let again = seqs(db.client.query(plain, &[&10i64]).await.unwrap());
     assert_eq!(again, theirs, "only what was theirs has run out");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_fails_is_tried_by_one_of_many_relays_at_a_time_and_no_sooner_than_its_backoff() {
+    let db = Db::new().await;
+    publish(&db, 1, 0).await;
+    let (tries, inside) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(())));
+    let wait = Duration::from_millis(300);
+    let mut workers = Vec::new();
+    for _ in 0..6 {
+        let (tries, inside) = (tries.clone(), inside.clone());
+        let handler = move |_: RecordedEvent, _: EventContext| {
+            let (tries, inside) = (tries.clone(), inside.clone());
+            async move {
+                let alone = inside.try_lock().is_ok();
+                tries.lock().unwrap().push((std::time::Instant::now(), alone));
+                Err(Failure::transient("the other side is away"))
+            }
+        };
+        let backoff = outhaul::Backoff { base: wait, max: wait, jitter: 0.0 };
+        let builder = db.worker().relay(from_the_beginning(), handler);
+        workers.push(Running::start(builder.with(|o| o.retry.backoff = backoff)).await);
+    }
+    until("five tries", || async { tries.lock().unwrap().len() >= 5 }).await;
+    for worker in workers {
+        worker.stop().await;
+    }
+    let tries = tries.lock().unwrap();
+    assert!(tries.iter().all(|(_, alone)| *alone), "never two at once");
+    assert!(tries.windows(2).all(|pair| pair[1].0 - pair[0].0 >= wait), "{tries:?}");
+}

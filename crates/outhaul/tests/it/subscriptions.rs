@@ -519,3 +519,50 @@ async fn a_failure_behind_an_event_that_is_not_checkpointed_gives_up_neither() {
         assert_eq!(db.count(next).await, 2, "which is next, and comes by itself");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gaps_and_transactions_that_stay_open_hold_up_nobody_elses_events() {
+    let db = Db::new().await;
+    // A hundred numbers that nobody will ever see, one session that is idle in a transaction, and one that has published.
+    for _ in 0..100 {
+        db.client.batch_execute("begin").await.unwrap();
+        publish(&db.client, "order.placed", 0..1).await;
+        db.client.batch_execute("rollback").await.unwrap();
+    }
+    let (idle, writer) = (db.connect().await, db.connect().await);
+    idle.batch_execute("begin isolation level repeatable read; select count(*) from outhaul.jobs")
+        .await
+        .unwrap();
+    writer.batch_execute("begin").await.unwrap();
+    publish(&writer, "order.placed", 7..8).await;
+    let seen = Seen::default();
+    let worker = Running::start(subscriber(&db).subscribe(all("s"), seen.handler(|_| Ok(())))).await;
+    publish(&db.client, "order.placed", 1..4).await;
+    seen.until(3).await;
+    until_at(&db, "s", 3).await;
+    // The late one comes last, and is not lost.
+    writer.batch_execute("commit").await.unwrap();
+    seen.until(4).await;
+    worker.stop().await;
+    assert_eq!(seen.all(), [1, 2, 3, 7]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn numbers_go_on_where_thirty_two_bits_end() {
+    let db = Db::new().await;
+    let sequences = "do $$ declare r record; begin \
+        for r in select c.oid::regclass as s from pg_class c where relnamespace = 'outhaul'::regnamespace and relkind = 'S' \
+          and relname <> 'wake_gate' loop perform setval(r.s, 2147483646); end loop; end $$; \
+        update outhaul.outbox_feed_head set last_position = 2147483646, floor = 2147483646, next_floor = 2147483646";
+    db.client.batch_execute(sequences).await.unwrap();
+    let seen = Seen::default();
+    let now = Subscription::new("s").start(Start::Now);
+    let worker = Running::start(subscriber(&db).subscribe(now, seen.handler(|_| Ok(())))).await;
+    publish(&db.client, "order.placed", 0..10).await;
+    seen.until(10).await;
+    until_at(&db, "s", 2_147_483_656).await;
+    worker.stop().await;
+    assert_eq!(db.count("select count(*) from outhaul.reconcile_outbox()").await, 0);
+    let row = "select count(*) from outhaul.outbox_events where seq > 2147483647";
+    assert_eq!(db.count(row).await, 9);
+}
