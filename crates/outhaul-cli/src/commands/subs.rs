@@ -131,7 +131,7 @@ fn advice(s: &SubscriptionView, hold: Hold) -> String {
         Hold::Blocked => {
             let at = s.blocked_position.map_or("POSITION".to_owned(), |at| at.to_string());
             format!(
-                "Mend the handler: the next attempt goes on by itself. If nobody needs the event: outhaul subs skip \
+                "Mend the handler: a worker that starts anew tries it at once. If nobody needs the event: outhaul subs skip \
                  {name} {at} --reason TEXT"
             )
         }

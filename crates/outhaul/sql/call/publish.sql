@@ -19,7 +19,7 @@ declare
   ok constant boolean := event_valid(publish.event_type, publish.aggregate_type, publish.aggregate_id,
     octet_length(publish.payload::text), publish.schema_version, publish.occurred_at, publish.available_at,
     publish.partition_key, publish.idempotency_key, publish.traceparent, publish.organization_id);
-  t constant timestamptz := clock_timestamp();
+  t timestamptz := clock_timestamp();
   has uuid;
   woke boolean;
 begin
@@ -31,6 +31,8 @@ begin
     if has is not null then
       return has;
     end if;
+    -- Somebody's open transaction may have been waited for.
+    t := clock_timestamp();
   end if;
   with e as (
     insert into outbox_events (at, id, organization_id, aggregate_type, aggregate_id, event_type, schema_version, payload,

@@ -15,7 +15,7 @@ set search_path from current
 as $$ /* outhaul:publish_many */
 declare
   n constant integer := cardinality(publish_many.ids);
-  t constant timestamptz := clock_timestamp();
+  t timestamptz := clock_timestamp();
   result uuid[] := publish_many.ids;
   has uuid;
   keyed record;
@@ -65,6 +65,8 @@ begin
         publish_many.ids[keyed.place] := null;
       end if;
     end loop;
+    -- Somebody's open transaction may have been waited for.
+    t := clock_timestamp();
   end if;
   with e as (
     insert into outbox_events (at, id, organization_id, aggregate_type, aggregate_id, event_type, schema_version, payload,

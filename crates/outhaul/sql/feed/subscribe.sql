@@ -3,7 +3,8 @@
 -- after it follows) or a time (everything inserted from it on follows), as text; event_types and aggregate_types,
 -- NULL for all; policy, block or park; gone_after, how long its consumer may be away before that is
 -- reported; max_attempts, after how many failures in a row park sets an event aside.
--- An existing one keeps its position: a changed filter holds for what comes.
+-- An existing one keeps its position: a changed filter holds for what comes. When it waits after a failure it is due at
+-- once: the program that asks may be the one in which the cause was mended.
 -- Returns its id.
 -- Index: subscriptions_pkey; outbox_feed_pkey for the start. Locks: the subscription's row.
 create or replace function subscribe(
@@ -43,7 +44,8 @@ begin
   update subscriptions x
      set event_types = subscribe.event_types, aggregate_types = subscribe.aggregate_types,
          policy = subscribe.policy::subscription_policy, gone_after = subscribe.gone_after,
-         max_attempts = subscribe.max_attempts, seen_at = clock_timestamp()
+         max_attempts = subscribe.max_attempts, seen_at = clock_timestamp(),
+         due_at = case when x.stuck_class is null then x.due_at else '-infinity' end
    where x.name = subscribe.name returning x.* into s;
   if found then
     return s.id;

@@ -661,3 +661,32 @@ async fn overlapping_calls_of_publish_many_in_opposite_orders_do_not_deadlock() 
     }
     assert_eq!(events(&db).await, 90 * ROUNDS as i64);
 }
+
+#[tokio::test]
+async fn an_event_that_waited_for_its_key_is_as_old_as_its_row_and_no_older() {
+    let db = Db::new().await;
+    for many in [false, true] {
+        let (holder, waiter) = (db.connect().await, db.connect().await);
+        holder.batch_execute("begin").await.unwrap();
+        let hold = "select outhaul.publish('a.b', 'a', gen_random_uuid(), '1', idempotency_key => 'k')";
+        holder.query(hold, &[]).await.unwrap();
+        let waits = match many {
+            false => "select outhaul.publish('a.b', 'a', gen_random_uuid(), '1', idempotency_key => 'k')",
+            true => {
+                "select outhaul.publish_many('{a.b}', '{a}', array[gen_random_uuid()], '{1}', array[gen_random_uuid()], \
+                 idempotency_keys => '{k}')"
+            }
+        };
+        let publishing = tokio::spawn(async move { waiter.query(waits, &[]).await });
+        let blocked = "select count(*) = 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+        db.until("it waits for the key", blocked).await;
+        let released: jiff::Timestamp =
+            db.client.query_one("select clock_timestamp()", &[]).await.unwrap().get(0);
+        holder.batch_execute("rollback").await.unwrap();
+        publishing.await.unwrap().unwrap();
+        let sql = "select count(*) from outhaul.outbox_events where at >= $1 and occurred_at >= $1";
+        let later: i64 = db.client.query_one(sql, &[&released]).await.unwrap().get(0);
+        assert_eq!(later, 1, "many: {many}");
+        db.client.batch_execute("delete from outhaul.job_keys").await.unwrap();
+    }
+}

@@ -566,3 +566,22 @@ async fn numbers_go_on_where_thirty_two_bits_end() {
     let row = "select count(*) from outhaul.outbox_events where seq > 2147483647";
     assert_eq!(db.count(row).await, 9);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_starts_anew_tries_the_blocked_event_at_once() {
+    let db = Db::new().await;
+    publish(&db.client, "order.placed", 0..3).await;
+    let (seen, hour) =
+        (Seen::default(), outhaul::Backoff { base: Duration::from_secs(3_600), ..Default::default() });
+    let fails = seen.handler(|n| if n == 1 { Err(Failure::permanent("a bug")) } else { Ok(()) });
+    let broken = subscriber(&db).with(|o| o.retry.backoff = hour).subscribe(all("s"), fails);
+    let worker = Running::start(broken).await;
+    let waits = "select stuck_class is not distinct from 'permanent' and due_at > now() + interval '50 min' \
+        from outhaul.subscriptions";
+    db.until("it waits", waits).await;
+    worker.stop().await;
+    let mended = Running::start(subscriber(&db).subscribe(all("s"), seen.handler(|_| Ok(())))).await;
+    until_at(&db, "s", 3).await;
+    mended.stop().await;
+    assert_eq!(seen.all(), [0, 1, 1, 2]);
+}
