@@ -18,6 +18,17 @@ fn run(tool: &Path, args: &[&str]) {
     assert!(output.status.success(), "{tool:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// The major version of a tool, from a line such as `pg_dump (PostgreSQL) 15.18`.
+fn major(tool: &Path) -> u32 {
+    let output = Command::new(tool).arg("--version").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let version = text.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+    version
+        .and_then(|version| version.split('.').next())
+        .and_then(|major| major.parse().ok())
+        .expect("a version")
+}
+
 /// What a reader was given: position and id.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<Vec<(i64, Uuid)>>>);
@@ -56,6 +67,9 @@ async fn after_a_dump_into_a_new_cluster_readers_go_on_where_they_were() {
     else {
         return outhaul_local::skip("this server's package has no pg_dump or no psql");
     };
+    if major(&dump) < old.installation().major() {
+        return outhaul_local::skip("pg_dump is older than the server, which it refuses to dump");
+    }
     let dsn: Dsn = old.url().parse().unwrap();
     outhaul::migrate(&dsn, &MigrateOptions::default()).await.unwrap();
     let client = connect(&old.url()).await;
