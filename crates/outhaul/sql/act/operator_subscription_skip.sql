@@ -19,7 +19,8 @@ begin
   select e.position into following from next_event(s.position, s.event_types, s.aggregate_types) e;
   if following is distinct from operator_subscription_skip."position" then
     raise exception using errcode = 'OH002', column = 'position',
-      message = format('the next event of %s is at position %s, not %s', s.name, coalesce(following::text, 'none'), operator_subscription_skip."position"),
+      message = case when following is null then format('subscription %s has no next event: none that it wants has a position', s.name)
+                     else format('the next event of %s is at position %s, not %s', s.name, following, operator_subscription_skip."position") end,
       hint = 'Look at the subscription again, and name the event that is next.';
   end if;
   perform park(s.name, following, s.attempts, 'skipped', s.stuck_class, s.stuck_code, coalesce(operator_subscription_skip.reason, s.stuck_summary));

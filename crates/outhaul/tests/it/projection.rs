@@ -11,7 +11,7 @@ use tokio_postgres::Client;
 use uuid::Uuid;
 
 use crate::fault::{EffectLog, Post};
-use crate::support::{Counter, Db, Running, Tick, until};
+use crate::support::{Counter, Db, Running, Tick, listen, until};
 
 /// Publishes one event and returns its id.
 async fn publish(client: &Client, event_type: &str, n: i64) -> Uuid {
@@ -167,6 +167,7 @@ async fn a_rewind_makes_no_second_job_and_an_event_published_twice_is_one() {
     until_at(&db, "p", 3).await;
     running.stop().await;
     assert_eq!(made(&db).await, [1, 2]);
+    assert_eq!(db.count("select claim_no::bigint from outhaul.subscriptions").await, 1, "at the first go");
     db.client.query("select outhaul.operator_subscription_rewind('p', 'beginning')", &[]).await.unwrap();
     // A rule that has changed since: what it makes now is not another request under the old key.
     let changed = |_: &RecordedEvent| Ok(Some(NewJob::raw("made", "made.job", "{\"n\": 7}").priority(1)));
@@ -275,6 +276,38 @@ async fn a_connection_that_breaks_costs_no_attempt() {
     assert_eq!(db.count("select count(*) from outhaul.show_parked('p')").await, 0);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_batch_goes_out_in_parts_and_none_without_the_one_before() {
+    let db = Db::new().await;
+    let sql = "select outhaul.publish('order.placed', 'order', gen_random_uuid(), jsonb_build_object('n', n)) \
+        from generate_series(1, 1500) n";
+    db.client.query(sql, &[]).await.unwrap();
+    db.client.query("select outhaul.sequence(10000)", &[]).await.unwrap();
+    let (reached, reach) = std::sync::mpsc::channel();
+    let (go, gate) = std::sync::mpsc::channel::<()>();
+    let gate = std::sync::Mutex::new(gate);
+    // It stops once, behind the first thousand.
+    let make = move |event: &RecordedEvent| -> Result<Option<NewJob>, Failure> {
+        if event.position == 1_001 && reached.send(()).is_ok() {
+            let _ = gate.lock().unwrap().recv();
+        }
+        Ok(Some(NewJob::raw("made", "made.job", event.payload.to_string())))
+    };
+    let subscription = Subscription::new("p").start(Start::Beginning).batch(2_000);
+    let projection = Projection::new(subscription).rule(Rule::new("r", "order.placed", make));
+    let running = Running::start(worker(&db).project(projection)).await;
+    until("the first part was sent", || async { reach.try_recv().is_ok() }).await;
+    assert_eq!(db.count("select count(*) from outhaul.jobs").await, 1_000);
+    assert_eq!(db.count("select position from outhaul.subscriptions").await, 1_000);
+    // As after a failover to a server that lacks the first part.
+    let lost = "delete from outhaul.jobs; delete from outhaul.job_keys; update outhaul.subscriptions set position = 0";
+    db.client.batch_execute(lost).await.unwrap();
+    drop((go, reach));
+    until_at(&db, "p", 1_500).await;
+    running.stop().await;
+    assert_eq!(made(&db).await, (1..=1_500).collect::<Vec<i64>>(), "nothing is gone with it");
+}
+
 /// Calls the function as a worker would, with one job.
 async fn call(
     client: &Client,
@@ -300,7 +333,12 @@ async fn without_the_lease_neither_the_jobs_nor_the_checkpoint_are_stored() {
     let lease = (row[0].get(0), row[0].get(1), row[0].get(2));
     let lost = call(&db.client, (lease.0, Uuid::now_v7(), lease.2), 1).await.unwrap_err();
     assert_eq!(lost.code().unwrap().code(), "OH003");
+    let (_listener, heard) = listen(&db.url(), "outhaul").await;
+    // As if nobody had been woken for long.
+    db.client.batch_execute("select setval('outhaul.wake_gate', 1)").await.unwrap();
     assert_eq!(call(&db.client, lease, 2).await.unwrap(), 1);
+    let heard = std::sync::Mutex::new(heard);
+    until("the new job wakes", || async { heard.lock().unwrap().try_recv().is_ok() }).await;
     // The same report a second time, as after an answer that was lost.
     assert_eq!(call(&db.client, lease, 2).await.unwrap_err().code().unwrap().code(), "OH003");
     assert_eq!(db.count("select count(*) from outhaul.jobs").await, 1);

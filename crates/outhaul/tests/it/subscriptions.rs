@@ -585,3 +585,30 @@ async fn a_worker_that_starts_anew_tries_the_blocked_event_at_once() {
     mended.stop().await;
     assert_eq!(seen.all(), [0, 1, 1, 2]);
 }
+
+#[tokio::test]
+async fn an_event_that_its_handler_has_checkpointed_is_not_given_up_for_a_failure_after_that() {
+    let db = Db::new().await;
+    publish(&db.client, "order.placed", 0..4).await;
+    db.client
+        .query("select outhaul.subscribe('s', 'beginning', policy => 'park', max_attempts => 1)", &[])
+        .await
+        .unwrap();
+    db.client.query("select outhaul.sequence(100)", &[]).await.unwrap();
+    for (verdict, at) in [("dead_letter", 2i64), ("cancel", 3), ("retry", 4)] {
+        let claim = "select subscription_id, lease_token, claim_no from outhaul.claim_subscription('s', 10, gen_random_uuid(), '30 s')";
+        let row = &db.client.query(claim, &[]).await.unwrap()[0];
+        let (id, token, claim_no) =
+            (row.get::<_, uuid::Uuid>(0), row.get::<_, uuid::Uuid>(1), row.get::<_, i32>(2));
+        db.client
+            .query("select outhaul.checkpoint_in($1, $2, $3, $4)", &[&id, &token, &claim_no, &at])
+            .await
+            .unwrap();
+        let hold = "select * from outhaul.hold(array[$1::uuid], array[$2::uuid], array[$3::int], array[$4::text], '{0}', '{permanent}', \
+            '{null}', '{null}', '{0}', array[$5::bigint], '{false}')";
+        assert!(db.client.query(hold, &[&id, &token, &claim_no, &verdict, &at]).await.unwrap().is_empty());
+        assert_eq!(position(&db, "s").await, at, "{verdict}");
+        assert_eq!(db.count("select count(*) from outhaul.show_parked('s')").await, 0, "{verdict}");
+        assert_eq!(db.count("select attempts::bigint from outhaul.subscriptions").await, 0, "{verdict}");
+    }
+}
