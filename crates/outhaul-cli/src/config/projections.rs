@@ -271,6 +271,7 @@ mod tests {
         let json = raw(r#"{"a/b": {"m~n": [1, {"x": 12345678901234567890.123456789}]}, "none": null}"#);
         assert_eq!(at(&json, "/a~1b/m~0n/1/x").unwrap().get(), "12345678901234567890.123456789");
         assert_eq!(at(&json, "/a~1b/m~0n/0").unwrap().get(), "1");
+        assert_eq!(at(&raw(r#"{"~1": 7}"#), "/~01").unwrap().get(), "7", "an escaped escape is none");
         for missing in ["/a", "/a~1b/m~0n/2", "/a~1b/m~0n/x", "/none", "/a~1b/m~0n/0/y"] {
             assert!(at(&json, missing).is_none(), "{missing}");
         }

@@ -51,9 +51,15 @@ fn the_first_place_that_has_a_setting_decides() {
 #[test]
 fn a_queue_or_type_is_as_the_first_file_says_and_others_are_added() {
     let place = Place::bare();
-    place.write("outhaul.toml", "[queues]\nmail = 3\n[jobs.\"test.ok\"]\ncommand = [\"local\"]\n");
+    place.write(
+        "outhaul.toml",
+        "[queues]\nmail = 3\n[jobs.\"test.ok\"]\ncommand = [\"local\"]\n\
+        [[projections.p.rules]]\nevent = \"a.local\"\njob = \"j\"\n",
+    );
     let home = "[queues]\nmail = 7\nbulk = 8\n[jobs.\"test.ok\"]\ncommand = [\"home\"]\n\
-        [jobs.\"test.more\"]\ncommand = [\"more\"]\n";
+        [jobs.\"test.more\"]\ncommand = [\"more\"]\n\
+        [[projections.p.rules]]\nevent = \"a.home\"\njob = \"j\"\n\
+        [[projections.q.rules]]\nevent = \"a.more\"\njob = \"j\"\n";
     place.write("home/.config/outhaul/config.toml", home);
     let settings = shown(&place, &[]);
     for (key, value, origin) in [
@@ -61,6 +67,8 @@ fn a_queue_or_type_is_as_the_first_file_says_and_others_are_added() {
         ("queues.bulk", "8", "/outhaul/config.toml"),
         ("jobs.test.ok", "local", "/outhaul.toml"),
         ("jobs.test.more", "more", "/outhaul/config.toml"),
+        ("projections.p", "a.local -> j", "/outhaul.toml"),
+        ("projections.q", "a.more -> j", "/outhaul/config.toml"),
     ] {
         let (shown, from) = &settings[key];
         assert!(shown == value && from.ends_with(origin), "{key} is {shown} from {from}");
