@@ -25,7 +25,8 @@ use crate::error::{Error, Kind, Result};
 use crate::model::{FailureClass, FailureKind};
 use crate::store::source::VERSION;
 use crate::store::statement::{
-    EXPIRED, PUBLISH_FLOORS, REMOVE_EXPIRED, TAKE_SWEEP, UPKEEP_DUE, UPKEEP_REPORT, WORKER_BEAT, WORKER_GONE,
+    EXPIRED, PUBLISH_FLOORS, REMOVE_EXPIRED, SHOW_SUBSCRIPTIONS, TAKE_SWEEP, UPKEEP_DUE, UPKEEP_REPORT,
+    WORKER_BEAT, WORKER_GONE,
 };
 use crate::store::{ranges, sequence};
 use crate::telemetry;
@@ -156,6 +157,7 @@ impl Upkeep {
         if now >= clocks.retention {
             clocks.retention = now + Duration::from_secs(10);
             self.turn("retention", Duration::from_secs(60), self.retention()).await;
+            self.turn("subscriptions", Duration::from_secs(60), self.subscriptions()).await;
         }
         if now >= clocks.ranges {
             clocks.ranges = now + Duration::from_secs(60);
@@ -352,6 +354,23 @@ impl Upkeep {
             }
         }
         Ok(serde_json::json!({ "keys": removed[0], "dead_letters": removed[1], "workers": removed[2] }))
+    }
+
+    /// Says aloud which subscriptions nobody reads or can read: events are kept for them, for as long as that takes.
+    async fn subscriptions(&self) -> Result<serde_json::Value> {
+        let mut held = serde_json::Map::new();
+        for row in self.db.rows(&SHOW_SUBSCRIPTIONS, &[&None::<&str>]).await? {
+            let (name, behind, holds): (String, i64, Option<&str>) = (row.get(0), row.get(4), row.get(23));
+            let Some(holds @ ("gone" | "truncated" | "diverged")) = holds else { continue };
+            tracing::warn!(
+                subscription = name,
+                holds,
+                behind,
+                "a subscription does not go on and events are kept for it: start its consumer, rewind it, or drop it"
+            );
+            held.insert(name, holds.into());
+        }
+        Ok(serde_json::json!({ "held": held }))
     }
 
     async fn ranges(&self) -> Result<serde_json::Value> {

@@ -612,3 +612,18 @@ async fn an_event_that_its_handler_has_checkpointed_is_not_given_up_for_a_failur
         assert_eq!(db.count("select attempts::bigint from outhaul.subscriptions").await, 0, "{verdict}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscription_that_nobody_reads_is_reported_by_the_workers_of_others() {
+    let db = Db::new().await;
+    let names = "select outhaul.subscribe('away', 'beginning', gone_after => '1 s'), outhaul.subscribe('here', 'beginning')";
+    db.client.query(names, &[]).await.unwrap();
+    let aged = "update outhaul.subscriptions set seen_at = seen_at - interval '1 h' where name = 'away'";
+    db.client.execute(aged, &[]).await.unwrap();
+    let counter = crate::support::Counter::default();
+    let worker = Running::start(db.worker().handle(counter.handler())).await;
+    let reported = "select count(*) = 1 from outhaul.show_upkeep() where task = 'subscriptions' \
+        and findings::jsonb = '{\"held\": {\"away\": \"gone\"}}'";
+    db.until("it is reported", reported).await;
+    worker.stop().await;
+}
