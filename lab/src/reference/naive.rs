@@ -1,8 +1,8 @@
 //! Readers of an outbox as they are usually written: a cursor on the number of insertion, and one that waits for the
 //! oldest running transaction.
 //!
-//! The first is fast and loses what commits late; the second loses nothing and stands still behind any transaction that
-//! has written something. They say what order costs.
+//! The first is fast and loses what commits late; the second stands still behind any transaction that has written
+//! something, and with a cursor on the number it can lose as well. They say what positions after the commit are for.
 
 use std::time::Duration;
 

@@ -74,7 +74,7 @@ begin
   -- Bounded, so that a filter which lets little through does not make one call read a whole history.
   for window in 1..10 loop
     exit when got > 0 or low >= head.last_position;
-    high := least(low + case when s.event_types is null and s.aggregate_types is null then claim_subscription.n else 1000 end,
+    high := least(low + greatest(claim_subscription.n, case when s.event_types is null and s.aggregate_types is null then 1 else 1000 end),
                   head.last_position);
     return query
       select s.id, token, s.claim_no + 1, s.attempts + 1,

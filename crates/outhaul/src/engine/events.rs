@@ -94,6 +94,8 @@ pub(crate) struct Batch {
     at: AtomicI64,
     /// The last checkpoint that a handler has made in its own transaction.
     committed: AtomicI64,
+    /// Checkpoints were made by calls that the database has answered, and not in a transaction that may not commit.
+    by_call: AtomicBool,
     /// The failure is one of all its events, more than one: nothing says which.
     as_one: AtomicBool,
 }
@@ -113,6 +115,7 @@ impl Batch {
             certain: number(before),
             at: number(first),
             committed: number(0),
+            by_call: AtomicBool::new(false),
             as_one: AtomicBool::new(false),
         }
     }
@@ -142,7 +145,17 @@ impl Batch {
 
     /// Whether the last thing done was a checkpoint in the handler's own transaction.
     pub(crate) fn ends_in_transaction(&self) -> bool {
-        self.committed().is_some_and(|position| position == self.at())
+        !self.by_call.load(Ordering::Acquire)
+            && self.committed().is_some_and(|position| position == self.at())
+    }
+
+    /// Notes a checkpoint that the database has acknowledged. How far the cursor is, is from then on for the database to
+    /// say: it may be another one, to which a failover has led, that lacks the last commits.
+    pub(super) fn checkpoint(&self, position: i64) {
+        self.begin(position);
+        self.by_call.store(true, Ordering::Release);
+        self.committed.store(position, Ordering::Release);
+        self.handle(position);
     }
 
     /// Whether it failed together, so that no event may be given up for it.

@@ -403,7 +403,8 @@ impl Upkeep {
             Err(error) => return self.failed(task, &error),
         }
         let started = Instant::now();
-        let result = work.await;
+        // On the heap: all tasks together would be too much for the stack of the thread.
+        let result = Box::pin(work).await;
         let took = started.elapsed();
         metrics::histogram!(telemetry::UPKEEP_DURATION, "task" => task).record(took);
         let (findings, error) = match &result {

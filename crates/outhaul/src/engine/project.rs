@@ -89,8 +89,12 @@ impl Part {
             batch.fail_as_one(first, last);
             return Err(refused(error));
         }
-        batch.begin(last);
-        batch.handle(last);
+        if batch.unparked {
+            batch.begin(last);
+            batch.handle(last);
+        } else {
+            batch.checkpoint(last);
+        }
         *self = Part { after: if batch.unparked { 0 } else { last }, ..Part::default() };
         Ok(())
     }

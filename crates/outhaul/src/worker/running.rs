@@ -274,8 +274,10 @@ fn background(
         Error::new(Kind::Config, "the renewal thread cannot be started").with_source(error)
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
-    let (pulse, upkeep) =
-        (vital.clone().part("pulse", pulse.run()), vital.clone().part("upkeep", upkeep.run()));
+    let (pulse, upkeep) = (
+        vital.clone().part("pulse", Box::pin(pulse.run())),
+        vital.clone().part("upkeep", Box::pin(upkeep.run())),
+    );
     std::thread::Builder::new()
         .name("outhaul-pulse".into())
         .spawn(move || {

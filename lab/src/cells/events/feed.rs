@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::{Reader, Seen, design_of};
+use super::{Reader, Seen, check_order, design_of};
 use crate::cells::quantile;
 use crate::db;
 use crate::feed::Feed;
@@ -78,7 +78,9 @@ async fn measure(bench: &Bench, variant: &'static str) -> Result<Sample> {
         naive.abort();
     }
     bench.ground.clear(arena).await?;
-    let begun: HashMap<u64, u64> = seen.take().into_iter().collect();
+    let read = seen.take();
+    check_order(&read, 0)?;
+    let begun: HashMap<u64, u64> = read.into_iter().collect();
     if begun.len() != sent.len() {
         bail!("{} events were published and {} read", sent.len(), begun.len());
     }

@@ -42,8 +42,9 @@ impl Cursor {
         // Sent together: the claim is executed after the turn, with a snapshot of its own.
         let lease_ms = common.lease_ms();
         let params: [&(dyn ToSql + Sync); 4] = [&self.subscription, &self.batch, &common.worker, &lease_ms];
+        let skipped = self.behind.load(Ordering::Relaxed);
         let turn = async {
-            if self.behind.load(Ordering::Relaxed) {
+            if skipped {
                 return Ok(0);
             }
             let rows = common.db.rows(&SEQUENCE, &[&TURN]).await?;
@@ -58,7 +59,8 @@ impl Cursor {
         if others_turn {
             tokio::time::sleep(OTHERS_TURN).await;
         }
-        let full = others_turn || given >= TURN || rows.len() >= self.batch as usize;
+        // Without a turn nobody knows what else is committed: the next look has one.
+        let full = others_turn || skipped || given >= TURN || rows.len() >= self.batch as usize;
         let held = if rows.is_empty() { Vec::new() } else { vec![self.held(&rows, sent)] };
         Ok(Batch { held, unknown: Vec::new(), full, took })
     }
