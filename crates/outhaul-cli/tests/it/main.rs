@@ -9,6 +9,7 @@ mod events;
 mod exits;
 mod outages;
 mod projections;
+mod readme;
 mod secrets;
 mod settings;
 mod work;

@@ -6,7 +6,7 @@ use tokio_postgres::Client;
 use crate::support::{PATIENCE, Place, client, migrated, until, until_answer};
 
 /// Waits until a query that answers with one boolean says true.
-async fn until_true(client: &Client, sql: &str) {
+pub(crate) async fn until_true(client: &Client, sql: &str) {
     until_answer(sql, async || {
         let row = client.query_opt(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
         row.is_some_and(|row| row.get::<_, Option<bool>>(0) == Some(true))

@@ -1,6 +1,8 @@
 //! The examples of the guides, run. A test compares them with what the guides show.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use outhaul::{
     Context, Event, EventContext, Failure, Job, NewEvent, NewJob, Outcome, Projection, RecordedEvent, Relay,
@@ -202,5 +204,40 @@ fn the_guides_show_what_was_run() {
         for block in blocks {
             assert!(source.contains(&flat(block)), "{name} shows what no test runs: {block}");
         }
+    }
+}
+
+/// Runs an example against a database until it says what is awaited, and interrupts it.
+fn run_example(name: &str, url: &str, awaited: &str) {
+    // Beside the folder of the test programs; `cargo test` and `cargo nextest run` build both.
+    let tests = std::env::current_exe().unwrap();
+    let example = tests.ancestors().nth(2).unwrap().join("examples").join(name);
+    let mut child = Command::new(&example)
+        .env("DATABASE_URL", url)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{} (cargo build --examples): {error}", example.display()));
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let said: Vec<String> = lines.map_while(Result::ok).take(2).collect();
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(said.iter().any(|line| line.starts_with(awaited)), "{said:?}");
+    assert!(child.wait().unwrap().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_programs_of_the_readme_do_what_it_says() {
+    let readme = include_str!("../../../../README.md");
+    let db = Db::new().await;
+    let tables = "create table users (id bigint generated always as identity primary key); \
+        create table orders (id uuid primary key, status text not null)";
+    db.client.batch_execute(tables).await.unwrap();
+    let programs = [
+        ("welcome", include_str!("../../examples/welcome.rs"), "welcome, user 1 (attempt 1"),
+        ("orders", include_str!("../../examples/orders.rs"), "a receipt over 995 cents"),
+    ];
+    for (name, source, awaited) in programs {
+        let program = source.split_once("\n\n").unwrap().1;
+        assert!(readme.contains(&format!("```rust,no_run\n{program}```")), "the README shows another {name}");
+        tokio::task::block_in_place(|| run_example(name, &db.url(), awaited));
     }
 }
