@@ -20,6 +20,16 @@ CREATE TYPE outhaul.subscription_policy AS ENUM (
     'park'
 );
 
+CREATE FUNCTION outhaul.advance_lanes(queue text, n integer DEFAULT 1000) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
 CREATE FUNCTION outhaul.audit_append(action text, object text, details jsonb, reason text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
@@ -66,7 +76,7 @@ CREATE FUNCTION outhaul.checkpoint_in(id uuid, lease_token uuid, claim_no intege
     SET jit TO 'off'
     AS '...';
 
-CREATE FUNCTION outhaul.claim(queue text, n integer, worker uuid, lease interval, priorities smallint[] DEFAULT NULL::smallint[], shares integer[] DEFAULT NULL::integer[], run_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], behind_ms bigint[] DEFAULT NULL::bigint[], each integer DEFAULT NULL::integer, discover boolean DEFAULT false, skip_types text[] DEFAULT '{}'::text[]) RETURNS TABLE(id uuid, lease_token uuid, job_type text, payload text, attempts integer, claim_no integer, max_attempts integer, priority smallint, share integer, run_at timestamp with time zone, created_at timestamp with time zone, organization_id uuid, timeout_ms bigint, traceparent text, history text, locked_at timestamp with time zone)
+CREATE FUNCTION outhaul.claim(queue text, n integer, worker uuid, lease interval, priorities smallint[] DEFAULT NULL::smallint[], shares integer[] DEFAULT NULL::integer[], run_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], behind_ms bigint[] DEFAULT NULL::bigint[], each integer DEFAULT NULL::integer, discover boolean DEFAULT false, skip_types text[] DEFAULT '{}'::text[], tell boolean DEFAULT false, after_share integer DEFAULT NULL::integer) RETURNS TABLE(id uuid, lease_token uuid, job_type text, payload text, attempts integer, claim_no integer, max_attempts integer, priority smallint, share integer, run_at timestamp with time zone, created_at timestamp with time zone, organization_id uuid, timeout_ms bigint, traceparent text, history text, locked_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -86,6 +96,18 @@ CREATE FUNCTION outhaul.claim_events(n integer, worker uuid, lease interval) RET
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.claim_governed(queue text, n integer, worker uuid, lease interval, priorities smallint[], shares integer[], run_ats timestamp with time zone[], behind_ms bigint[], skip_types text[], after_share integer, keeps text) RETURNS TABLE(id uuid, lease_token uuid, job_type text, payload text, attempts integer, claim_no integer, max_attempts integer, priority smallint, share integer, run_at timestamp with time zone, created_at timestamp with time zone, organization_id uuid, timeout_ms bigint, traceparent text, history text, locked_at timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_material TO 'off'
     SET jit TO 'off'
     AS '...';
 
@@ -131,12 +153,17 @@ CREATE FUNCTION outhaul.complete_in(id uuid, lease_token uuid, claim_no integer,
     SET enable_mergejoin TO 'off'
     AS '...';
 
-CREATE FUNCTION outhaul.enqueue(queue text, job_type text, payload jsonb DEFAULT '{}'::jsonb, id uuid DEFAULT NULL::uuid, idempotency_key text DEFAULT NULL::text, organization_id uuid DEFAULT NULL::uuid, priority integer DEFAULT 0, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT 10, timeout interval DEFAULT NULL::interval, traceparent text DEFAULT NULL::text, notify boolean DEFAULT true) RETURNS uuid
+CREATE FUNCTION outhaul.cool_down(queues text[], rate_keys text[], delays_ms bigint[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
 
-CREATE FUNCTION outhaul.enqueue_many(queue text, job_type text, payloads text[], ids uuid[], idempotency_keys text[] DEFAULT NULL::text[], organization_ids uuid[] DEFAULT NULL::uuid[], run_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], priority integer DEFAULT 0, max_attempts integer DEFAULT 10, timeout interval DEFAULT NULL::interval, traceparent text DEFAULT NULL::text, notify boolean DEFAULT true) RETURNS uuid[]
+CREATE FUNCTION outhaul.enqueue(queue text, job_type text, payload jsonb DEFAULT '{}'::jsonb, id uuid DEFAULT NULL::uuid, idempotency_key text DEFAULT NULL::text, organization_id uuid DEFAULT NULL::uuid, priority integer DEFAULT 0, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT 10, timeout interval DEFAULT NULL::interval, traceparent text DEFAULT NULL::text, notify boolean DEFAULT true, ordering_key text DEFAULT NULL::text, limit_key text DEFAULT NULL::text, rate_key text DEFAULT NULL::text) RETURNS uuid
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.enqueue_many(queue text, job_type text, payloads text[], ids uuid[], idempotency_keys text[] DEFAULT NULL::text[], organization_ids uuid[] DEFAULT NULL::uuid[], run_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], priority integer DEFAULT 0, max_attempts integer DEFAULT 10, timeout interval DEFAULT NULL::interval, traceparent text DEFAULT NULL::text, notify boolean DEFAULT true, ordering_keys text[] DEFAULT NULL::text[], limit_keys text[] DEFAULT NULL::text[], rate_keys text[] DEFAULT NULL::text[]) RETURNS uuid[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
@@ -197,6 +224,18 @@ CREATE FUNCTION outhaul.fail_events(seqs bigint[], ats timestamp with time zone[
     SET jit TO 'off'
     AS '...';
 
+CREATE FUNCTION outhaul.fair_lanes(queue text, after integer, m integer) RETURNS TABLE(priority smallint, share integer)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_material TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
 CREATE FUNCTION outhaul.feed_edge() RETURNS bigint
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
@@ -206,6 +245,19 @@ CREATE FUNCTION outhaul.feed_edge() RETURNS bigint
 
 CREATE FUNCTION outhaul.floors(queue text) RETURNS TABLE(priorities smallint[], shares integer[], run_ats timestamp with time zone[])
     LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.free_units(queue text, limit_key text, max_running integer, n integer) RETURNS integer[]
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.govern(queue text) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
 
@@ -220,6 +272,12 @@ CREATE FUNCTION outhaul.hold(ids uuid[], lease_tokens uuid[], claim_nos integer[
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     SET jit TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.job_ended() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
     AS '...';
 
 CREATE FUNCTION outhaul.job_insert() RETURNS trigger
@@ -275,6 +333,17 @@ CREATE FUNCTION outhaul.known_subscription(name text) RETURNS outhaul.subscripti
     LANGUAGE plpgsql
     AS '...';
 
+CREATE FUNCTION outhaul.lane_insert() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.lane_next(queue text, ordering_key text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS '...';
+
 CREATE FUNCTION outhaul.lanes(queue text, priorities smallint[] DEFAULT NULL::smallint[], shares integer[] DEFAULT NULL::integer[]) RETURNS TABLE(priority smallint, share integer)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
@@ -317,7 +386,17 @@ CREATE FUNCTION outhaul.operator_history(queue text, history text) RETURNS void
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
 
+CREATE FUNCTION outhaul.operator_key_limit(queue text, limit_key text, max_running integer, reason text DEFAULT NULL::text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
 CREATE FUNCTION outhaul.operator_pause(queue text, paused boolean, reason text DEFAULT NULL::text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.operator_queue_set(queue text, settings jsonb DEFAULT '{}'::jsonb, reason text DEFAULT NULL::text) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
@@ -383,6 +462,16 @@ CREATE FUNCTION outhaul.outbox_kept_from() RETURNS timestamp with time zone
     LANGUAGE sql STABLE
     AS '...';
 
+CREATE FUNCTION outhaul.pace_keys(keys text[], placed boolean[], rate_keys text[], tokens double precision[], cool_untils timestamp with time zone[], spread_untils timestamp with time zone[], step interval, at timestamp with time zone) RETURNS timestamp with time zone[]
+    LANGUAGE sql IMMUTABLE
+    SET enable_hashjoin TO 'on'
+    AS '...';
+
+CREATE FUNCTION outhaul.pair_units(keys text[], unit_keys text[], units integer[]) RETURNS integer[]
+    LANGUAGE sql IMMUTABLE
+    SET enable_hashjoin TO 'on'
+    AS '...';
+
 CREATE FUNCTION outhaul.park(subscription text, "position" bigint, attempts integer, how text, class text, code text, summary text) RETURNS void
     LANGUAGE sql
     AS '...';
@@ -409,6 +498,17 @@ CREATE FUNCTION outhaul.project(id uuid, lease_token uuid, claim_no integer, "po
     SET jit TO 'off'
     AS '...';
 
+CREATE FUNCTION outhaul.promote_waiting(queue text, n integer DEFAULT 1000) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
 CREATE FUNCTION outhaul.publish(event_type text, aggregate_type text, aggregate_id uuid, payload jsonb DEFAULT '{}'::jsonb, id uuid DEFAULT NULL::uuid, schema_version integer DEFAULT 1, occurred_at timestamp with time zone DEFAULT NULL::timestamp with time zone, available_at timestamp with time zone DEFAULT NULL::timestamp with time zone, partition_key text DEFAULT NULL::text, organization_id uuid DEFAULT NULL::uuid, traceparent text DEFAULT NULL::text, idempotency_key text DEFAULT NULL::text, notify boolean DEFAULT true) RETURNS uuid
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
@@ -422,6 +522,10 @@ CREATE FUNCTION outhaul.publish_floors(queue text, priorities smallint[], shares
 CREATE FUNCTION outhaul.publish_many(event_types text[], aggregate_types text[], aggregate_ids uuid[], payloads text[], ids uuid[], schema_versions integer[] DEFAULT NULL::integer[], occurred_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], available_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], partition_keys text[] DEFAULT NULL::text[], organization_ids uuid[] DEFAULT NULL::uuid[], traceparents text[] DEFAULT NULL::text[], idempotency_keys text[] DEFAULT NULL::text[], notify boolean DEFAULT true) RETURNS uuid[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.queue_setting_valid(name text, value jsonb) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE
     AS '...';
 
 CREATE FUNCTION outhaul.ranges() RETURNS TABLE(parent text, name text, by_time boolean, low bigint, high bigint, detach_pending boolean, step bigint, ahead integer, now bigint, edge bigint, orphan boolean, retired boolean)
@@ -445,9 +549,27 @@ CREATE FUNCTION outhaul.reconcile_outbox(n integer DEFAULT 100) RETURNS TABLE(fi
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
 
+CREATE FUNCTION outhaul.refill_rate(queue text, rate_key text, rate integer, per interval, burst integer) RETURNS double precision
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
 CREATE FUNCTION outhaul.register_relay(start text DEFAULT 'now'::text, max_attempts integer DEFAULT 10) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.release_permits(queues text[], limit_keys text[], permits integer[], key_permits integer[], lease_tokens uuid[], let_in boolean DEFAULT false) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
     AS '...';
 
 CREATE FUNCTION outhaul.remove_expired(n integer) RETURNS TABLE(keys bigint, dead bigint, workers bigint)
@@ -506,6 +628,11 @@ CREATE FUNCTION outhaul.sequence(n integer) RETURNS integer
 
 CREATE FUNCTION outhaul.setting_seconds(name text) RETURNS double precision
     LANGUAGE sql STABLE
+    AS '...';
+
+CREATE FUNCTION outhaul.share_of(queue text, organization_id uuid) RETURNS integer
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
 
 CREATE FUNCTION outhaul.show_attempts(job_id uuid) RETURNS TABLE(claim_no integer, attempt integer, worker_id uuid, started_at timestamp with time zone, ended_at timestamp with time zone, outcome text, error_class text, error_code text, error_summary text)
@@ -661,6 +788,22 @@ CREATE FUNCTION outhaul.take_key(new_id uuid, organization_id uuid, job_type tex
     SET enable_mergejoin TO 'off'
     AS '...';
 
+CREATE FUNCTION outhaul.take_key_units(queue text, keys text[], cts tid[], max_running integer, OUT units integer[], OUT held tid[]) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.take_rate_slots(queue text, rate_keys text[], placed boolean[], rate integer, per interval, burst integer) RETURNS timestamp with time zone[]
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
 CREATE FUNCTION outhaul.take_sweep(queue text, every interval) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
@@ -676,7 +819,7 @@ CREATE FUNCTION outhaul.upkeep_report(task text, duration_ms bigint, findings js
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
 
-CREATE FUNCTION outhaul.valid(queue text, job_type text, bytes integer, idempotency_key text, priority integer, max_attempts integer, run_at timestamp with time zone, timeout interval, traceparent text, organization_id uuid) RETURNS boolean
+CREATE FUNCTION outhaul.valid(queue text, job_type text, bytes integer, idempotency_key text, priority integer, max_attempts integer, run_at timestamp with time zone, timeout interval, traceparent text, organization_id uuid, ordering_key text DEFAULT NULL::text, limit_key text DEFAULT NULL::text, rate_key text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE plpgsql IMMUTABLE
     AS '...';
 
@@ -721,7 +864,11 @@ CREATE TABLE outhaul.jobs (
     traceparent text COLLATE pg_catalog."C",
     source_event_id uuid,
     last_error_code text,
-    last_error_summary text
+    last_error_summary text,
+    permit integer,
+    key_permit integer,
+    held_for text COLLATE pg_catalog."C",
+    rate_slot timestamp with time zone
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_vacuum_cost_delay='0', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='50000');
 
@@ -732,6 +879,16 @@ COMMENT ON COLUMN outhaul.jobs.lease_token IS 'Random per claim; every later cha
 COMMENT ON COLUMN outhaul.jobs.status IS 'For people; no claim or index depends on it.';
 
 COMMENT ON COLUMN outhaul.jobs.claim_no IS 'Grows with each claim and is never reset, unlike attempts.';
+
+COMMENT ON COLUMN outhaul.jobs.held IS 'Waits for something else than its time (see held_for), outside of the claim index.';
+
+COMMENT ON COLUMN outhaul.jobs.permit IS 'The unit of the queue''s limit that its lease holds.';
+
+COMMENT ON COLUMN outhaul.jobs.key_permit IS 'The unit of its limit_key that its lease holds.';
+
+COMMENT ON COLUMN outhaul.jobs.held_for IS 'lane: another job of its ordering key is before it. permit: its limit_key is used up.';
+
+COMMENT ON COLUMN outhaul.jobs.rate_slot IS 'Equal to run_at while a rate or a cooldown has put it there.';
 
 CREATE TABLE outhaul.jobs_dead (
     died_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
@@ -888,6 +1045,36 @@ COMMENT ON COLUMN outhaul.job_keys.scope IS 'The organization, or the nil UUID f
 
 COMMENT ON COLUMN outhaul.job_keys.digest IS 'hashtextextended of the payload text: another payload under the same key is refused.';
 
+CREATE TABLE outhaul.key_limits (
+    queue text NOT NULL COLLATE pg_catalog."C",
+    limit_key text NOT NULL COLLATE pg_catalog."C",
+    max_running integer NOT NULL,
+    CONSTRAINT key_limits_max_running_check CHECK (((max_running >= 0) AND (max_running <= 10000)))
+);
+
+COMMENT ON TABLE outhaul.key_limits IS 'Limits of single keys that differ from max_running_per_key of their queue; 0 stops a key.';
+
+CREATE TABLE outhaul.ordering_lanes (
+    queue text NOT NULL COLLATE pg_catalog."C",
+    ordering_key text NOT NULL COLLATE pg_catalog."C",
+    seq bigint NOT NULL,
+    job_id uuid,
+    head boolean DEFAULT false NOT NULL,
+    fresh boolean DEFAULT true NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
+
+COMMENT ON COLUMN outhaul.ordering_lanes.fresh IS 'No look at its lane has taken notice of it yet; see advance_lanes.';
+
+ALTER TABLE outhaul.ordering_lanes ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME outhaul.ordering_lanes_seq_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE outhaul.outbox_events (
     at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     seq bigint NOT NULL,
@@ -959,15 +1146,28 @@ CREATE TABLE outhaul.outbox_unsequenced (
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='500', autovacuum_vacuum_cost_delay='0');
 
+CREATE TABLE outhaul.permits (
+    queue text NOT NULL COLLATE pg_catalog."C",
+    limit_key text NOT NULL COLLATE pg_catalog."C",
+    n integer NOT NULL,
+    lease_until timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    lease_token uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid NOT NULL,
+    used_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
+
 CREATE TABLE outhaul.queue_floors (
     queue text NOT NULL COLLATE pg_catalog."C",
     priorities smallint[] DEFAULT '{}'::smallint[] NOT NULL,
     shares integer[] DEFAULT '{}'::integer[] NOT NULL,
     run_ats timestamp with time zone[] DEFAULT '{}'::timestamp with time zone[] NOT NULL,
     floored_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
-    swept_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL
+    swept_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    promoted_key text DEFAULT ''::text NOT NULL COLLATE pg_catalog."C"
 )
 WITH (fillfactor='50');
+
+COMMENT ON COLUMN outhaul.queue_floors.promoted_key IS 'Where promote_waiting goes on.';
 
 CREATE TABLE outhaul.queues (
     name text NOT NULL COLLATE pg_catalog."C",
@@ -976,10 +1176,43 @@ CREATE TABLE outhaul.queues (
     history text DEFAULT 'row'::text NOT NULL,
     age_objective interval,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT queues_history_check CHECK ((history = ANY (ARRAY['none'::text, 'row'::text, 'payload'::text])))
+    max_running integer,
+    max_running_per_key integer,
+    rate integer,
+    rate_per interval,
+    rate_burst integer,
+    key_rate integer,
+    key_rate_per interval,
+    key_rate_burst integer,
+    fair boolean DEFAULT false NOT NULL,
+    cool_until timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    governed boolean DEFAULT false NOT NULL,
+    CONSTRAINT key_rate_has_a_period CHECK (((key_rate IS NULL) = (key_rate_per IS NULL))),
+    CONSTRAINT queues_history_check CHECK ((history = ANY (ARRAY['none'::text, 'row'::text, 'payload'::text]))),
+    CONSTRAINT queues_key_rate_burst_check CHECK (((key_rate_burst >= 1) AND (key_rate_burst <= 1000000))),
+    CONSTRAINT queues_key_rate_check CHECK (((key_rate >= 1) AND (key_rate <= 1000000))),
+    CONSTRAINT queues_key_rate_per_check CHECK (((key_rate_per >= '00:00:01'::interval) AND (key_rate_per <= '1 day'::interval))),
+    CONSTRAINT queues_max_running_check CHECK (((max_running >= 1) AND (max_running <= 10000))),
+    CONSTRAINT queues_max_running_per_key_check CHECK (((max_running_per_key >= 1) AND (max_running_per_key <= 10000))),
+    CONSTRAINT queues_rate_burst_check CHECK (((rate_burst >= 1) AND (rate_burst <= 1000000))),
+    CONSTRAINT queues_rate_check CHECK (((rate >= 1) AND (rate <= 1000000))),
+    CONSTRAINT queues_rate_per_check CHECK (((rate_per >= '00:00:01'::interval) AND (rate_per <= '1 day'::interval))),
+    CONSTRAINT rate_has_a_period CHECK (((rate IS NULL) = (rate_per IS NULL)))
 );
 
 COMMENT ON COLUMN outhaul.queues.history IS 'What stays of a completed job: nothing, its row, or its row with the payload.';
+
+COMMENT ON COLUMN outhaul.queues.max_running IS 'Most jobs of the queue that are leased at the same time, in the whole cluster.';
+
+COMMENT ON COLUMN outhaul.queues.max_running_per_key IS 'The same for each limit_key of the queue; key_limits has the exceptions.';
+
+COMMENT ON COLUMN outhaul.queues.rate IS 'Most claims within rate_per; rate_burst of them at once.';
+
+COMMENT ON COLUMN outhaul.queues.fair IS 'Organizations take turns: a job''s share is made of its organization.';
+
+COMMENT ON COLUMN outhaul.queues.cool_until IS 'A job without a rate_key was told to come back then: until then nothing is claimed.';
+
+COMMENT ON COLUMN outhaul.queues.governed IS 'Something of all this holds, or a cooldown has been seen: claims look for it.';
 
 CREATE TABLE outhaul.ranged_tables (
     name text NOT NULL COLLATE pg_catalog."C",
@@ -991,6 +1224,18 @@ CREATE TABLE outhaul.ranged_tables (
     CONSTRAINT ranged_tables_positions_check CHECK ((positions > 0)),
     CONSTRAINT ranged_tables_step CHECK (((step IS NULL) <> (positions IS NULL)))
 );
+
+CREATE TABLE outhaul.rates (
+    queue text NOT NULL COLLATE pg_catalog."C",
+    rate_key text NOT NULL COLLATE pg_catalog."C",
+    tokens double precision DEFAULT 0 NOT NULL,
+    refilled_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    cool_until timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    spread_until timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
+
+COMMENT ON COLUMN outhaul.rates.spread_until IS 'The last place in time that was given to a job of this partition.';
 
 CREATE TABLE outhaul.relay (
     one boolean DEFAULT true NOT NULL,
@@ -1091,6 +1336,12 @@ ALTER TABLE ONLY outhaul.jobs_dead
 ALTER TABLE ONLY outhaul.jobs
     ADD CONSTRAINT jobs_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY outhaul.key_limits
+    ADD CONSTRAINT key_limits_pkey PRIMARY KEY (queue, limit_key);
+
+ALTER TABLE ONLY outhaul.ordering_lanes
+    ADD CONSTRAINT ordering_lanes_pkey PRIMARY KEY (queue, ordering_key, seq);
+
 ALTER TABLE ONLY outhaul.outbox_events
     ADD CONSTRAINT outbox_events_pkey PRIMARY KEY (seq, at);
 
@@ -1103,6 +1354,9 @@ ALTER TABLE ONLY outhaul.outbox_feed
 ALTER TABLE ONLY outhaul.outbox_unsequenced
     ADD CONSTRAINT outbox_unsequenced_pkey PRIMARY KEY (seq);
 
+ALTER TABLE ONLY outhaul.permits
+    ADD CONSTRAINT permits_pkey PRIMARY KEY (queue, limit_key, n);
+
 ALTER TABLE ONLY outhaul.queue_floors
     ADD CONSTRAINT queue_floors_pkey PRIMARY KEY (queue);
 
@@ -1111,6 +1365,9 @@ ALTER TABLE ONLY outhaul.queues
 
 ALTER TABLE ONLY outhaul.ranged_tables
     ADD CONSTRAINT ranged_tables_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY outhaul.rates
+    ADD CONSTRAINT rates_pkey PRIMARY KEY (queue, rate_key);
 
 ALTER TABLE ONLY outhaul.relay
     ADD CONSTRAINT relay_pkey PRIMARY KEY (one);
@@ -1153,6 +1410,14 @@ CREATE INDEX jobs_dead_queue ON outhaul.jobs_dead USING btree (queue, died_at, i
 
 CREATE INDEX jobs_finished_id ON ONLY outhaul.jobs_finished USING btree (id);
 
+CREATE INDEX jobs_waiting ON outhaul.jobs USING btree (queue, limit_key, priority DESC, run_at, id) WHERE (held_for = 'permit'::text);
+
+CREATE INDEX ordering_fresh ON outhaul.ordering_lanes USING btree (queue, seq) WHERE fresh;
+
+CREATE UNIQUE INDEX ordering_heads ON outhaul.ordering_lanes USING btree (queue, ordering_key) WHERE head;
+
+CREATE UNIQUE INDEX ordering_jobs ON outhaul.ordering_lanes USING btree (job_id) WHERE (job_id IS NOT NULL);
+
 CREATE INDEX outbox_events_id ON ONLY outhaul.outbox_events USING btree (id);
 
 CREATE INDEX outbox_feed_at ON ONLY outhaul.outbox_feed USING brin (at);
@@ -1165,7 +1430,11 @@ CREATE INDEX outbox_parked ON ONLY outhaul.outbox_events USING btree (parked_at)
 
 CREATE INDEX outbox_pending_idx ON ONLY outhaul.outbox_events USING btree (available_at, occurred_at) WHERE (processed_at IS NULL);
 
+CREATE TRIGGER job_ended AFTER DELETE ON outhaul.jobs FOR EACH ROW WHEN (((old.ordering_key IS NOT NULL) OR (old.permit IS NOT NULL) OR (old.limit_key IS NOT NULL))) EXECUTE FUNCTION outhaul.job_ended();
+
 CREATE TRIGGER job_insert BEFORE INSERT ON outhaul.jobs FOR EACH ROW WHEN ((CURRENT_USER <> 'outhaul_owner'::name)) EXECUTE FUNCTION outhaul.job_insert();
+
+CREATE TRIGGER lane_insert BEFORE INSERT ON outhaul.jobs FOR EACH ROW WHEN ((new.ordering_key IS NOT NULL)) EXECUTE FUNCTION outhaul.lane_insert();
 
 CREATE TRIGGER outbox_insert AFTER INSERT ON outhaul.outbox_events FOR EACH ROW WHEN ((CURRENT_USER <> 'outhaul_owner'::name)) EXECUTE FUNCTION outhaul.outbox_insert();
 
@@ -1187,6 +1456,8 @@ GRANT ALL ON TYPE outhaul.job_status TO outhaul_operator;
 
 REVOKE ALL ON TYPE outhaul.subscription_policy FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION outhaul.advance_lanes(queue text, n integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION outhaul.audit_append(action text, object text, details jsonb, reason text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.audit_hash(prev bytea, seq bigint, at timestamp with time zone, actor text, action text, object text, details jsonb, reason text) FROM PUBLIC;
@@ -1206,11 +1477,13 @@ GRANT ALL ON FUNCTION outhaul.checkpoint(ids uuid[], lease_tokens uuid[], claim_
 REVOKE ALL ON FUNCTION outhaul.checkpoint_in(id uuid, lease_token uuid, claim_no integer, "position" bigint, unparked boolean, after bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.checkpoint_in(id uuid, lease_token uuid, claim_no integer, "position" bigint, unparked boolean, after bigint) TO outhaul_worker;
 
-REVOKE ALL ON FUNCTION outhaul.claim(queue text, n integer, worker uuid, lease interval, priorities smallint[], shares integer[], run_ats timestamp with time zone[], behind_ms bigint[], each integer, discover boolean, skip_types text[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION outhaul.claim(queue text, n integer, worker uuid, lease interval, priorities smallint[], shares integer[], run_ats timestamp with time zone[], behind_ms bigint[], each integer, discover boolean, skip_types text[]) TO outhaul_worker;
+REVOKE ALL ON FUNCTION outhaul.claim(queue text, n integer, worker uuid, lease interval, priorities smallint[], shares integer[], run_ats timestamp with time zone[], behind_ms bigint[], each integer, discover boolean, skip_types text[], tell boolean, after_share integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.claim(queue text, n integer, worker uuid, lease interval, priorities smallint[], shares integer[], run_ats timestamp with time zone[], behind_ms bigint[], each integer, discover boolean, skip_types text[], tell boolean, after_share integer) TO outhaul_worker;
 
 REVOKE ALL ON FUNCTION outhaul.claim_events(n integer, worker uuid, lease interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.claim_events(n integer, worker uuid, lease interval) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.claim_governed(queue text, n integer, worker uuid, lease interval, priorities smallint[], shares integer[], run_ats timestamp with time zone[], behind_ms bigint[], skip_types text[], after_share integer, keeps text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.claim_subscription(name text, n integer, worker uuid, lease interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.claim_subscription(name text, n integer, worker uuid, lease interval) TO outhaul_worker;
@@ -1224,11 +1497,13 @@ GRANT ALL ON FUNCTION outhaul.complete_events(seqs bigint[], ats timestamp with 
 REVOKE ALL ON FUNCTION outhaul.complete_in(id uuid, lease_token uuid, claim_no integer, history text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.complete_in(id uuid, lease_token uuid, claim_no integer, history text) TO outhaul_worker;
 
-REVOKE ALL ON FUNCTION outhaul.enqueue(queue text, job_type text, payload jsonb, id uuid, idempotency_key text, organization_id uuid, priority integer, run_at timestamp with time zone, max_attempts integer, timeout interval, traceparent text, notify boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION outhaul.enqueue(queue text, job_type text, payload jsonb, id uuid, idempotency_key text, organization_id uuid, priority integer, run_at timestamp with time zone, max_attempts integer, timeout interval, traceparent text, notify boolean) TO outhaul_producer;
+REVOKE ALL ON FUNCTION outhaul.cool_down(queues text[], rate_keys text[], delays_ms bigint[]) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION outhaul.enqueue_many(queue text, job_type text, payloads text[], ids uuid[], idempotency_keys text[], organization_ids uuid[], run_ats timestamp with time zone[], priority integer, max_attempts integer, timeout interval, traceparent text, notify boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION outhaul.enqueue_many(queue text, job_type text, payloads text[], ids uuid[], idempotency_keys text[], organization_ids uuid[], run_ats timestamp with time zone[], priority integer, max_attempts integer, timeout interval, traceparent text, notify boolean) TO outhaul_producer;
+REVOKE ALL ON FUNCTION outhaul.enqueue(queue text, job_type text, payload jsonb, id uuid, idempotency_key text, organization_id uuid, priority integer, run_at timestamp with time zone, max_attempts integer, timeout interval, traceparent text, notify boolean, ordering_key text, limit_key text, rate_key text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.enqueue(queue text, job_type text, payload jsonb, id uuid, idempotency_key text, organization_id uuid, priority integer, run_at timestamp with time zone, max_attempts integer, timeout interval, traceparent text, notify boolean, ordering_key text, limit_key text, rate_key text) TO outhaul_producer;
+
+REVOKE ALL ON FUNCTION outhaul.enqueue_many(queue text, job_type text, payloads text[], ids uuid[], idempotency_keys text[], organization_ids uuid[], run_ats timestamp with time zone[], priority integer, max_attempts integer, timeout interval, traceparent text, notify boolean, ordering_keys text[], limit_keys text[], rate_keys text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.enqueue_many(queue text, job_type text, payloads text[], ids uuid[], idempotency_keys text[], organization_ids uuid[], run_ats timestamp with time zone[], priority integer, max_attempts integer, timeout interval, traceparent text, notify boolean, ordering_keys text[], limit_keys text[], rate_keys text[]) TO outhaul_producer;
 
 REVOKE ALL ON FUNCTION outhaul.event_valid(event_type text, aggregate_type text, aggregate_id uuid, bytes integer, schema_version integer, occurred_at timestamp with time zone, available_at timestamp with time zone, partition_key text, idempotency_key text, traceparent text, organization_id uuid) FROM PUBLIC;
 
@@ -1250,15 +1525,23 @@ GRANT ALL ON FUNCTION outhaul.fail(ids uuid[], lease_tokens uuid[], claim_nos in
 REVOKE ALL ON FUNCTION outhaul.fail_events(seqs bigint[], ats timestamp with time zone[], lease_tokens uuid[], claim_nos integer[], verdicts text[], delays_ms bigint[], classes text[], codes text[], summaries text[], expired_only boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.fail_events(seqs bigint[], ats timestamp with time zone[], lease_tokens uuid[], claim_nos integer[], verdicts text[], delays_ms bigint[], classes text[], codes text[], summaries text[], expired_only boolean) TO outhaul_worker;
 
+REVOKE ALL ON FUNCTION outhaul.fair_lanes(queue text, after integer, m integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION outhaul.feed_edge() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.floors(queue text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.floors(queue text) TO outhaul_worker;
 
+REVOKE ALL ON FUNCTION outhaul.free_units(queue text, limit_key text, max_running integer, n integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION outhaul.govern(queue text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION outhaul.history_truncated("position" bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.hold(ids uuid[], lease_tokens uuid[], claim_nos integer[], verdicts text[], delays_ms bigint[], classes text[], codes text[], summaries text[], handled bigint[], failed bigint[], unparked boolean[], expired_only boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.hold(ids uuid[], lease_tokens uuid[], claim_nos integer[], verdicts text[], delays_ms bigint[], classes text[], codes text[], summaries text[], handled bigint[], failed bigint[], unparked boolean[], expired_only boolean) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.job_ended() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.job_insert() FROM PUBLIC;
 
@@ -1266,6 +1549,10 @@ REVOKE ALL ON FUNCTION outhaul.uuid7() FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.uuid7() TO outhaul_producer;
 
 REVOKE ALL ON FUNCTION outhaul.known_subscription(name text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION outhaul.lane_insert() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION outhaul.lane_next(queue text, ordering_key text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.lanes(queue text, priorities smallint[], shares integer[]) FROM PUBLIC;
 
@@ -1280,8 +1567,14 @@ GRANT ALL ON FUNCTION outhaul.operator_cancel(id uuid, reason text) TO outhaul_o
 REVOKE ALL ON FUNCTION outhaul.operator_history(queue text, history text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.operator_history(queue text, history text) TO outhaul_operator;
 
+REVOKE ALL ON FUNCTION outhaul.operator_key_limit(queue text, limit_key text, max_running integer, reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.operator_key_limit(queue text, limit_key text, max_running integer, reason text) TO outhaul_operator;
+
 REVOKE ALL ON FUNCTION outhaul.operator_pause(queue text, paused boolean, reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.operator_pause(queue text, paused boolean, reason text) TO outhaul_operator;
+
+REVOKE ALL ON FUNCTION outhaul.operator_queue_set(queue text, settings jsonb, reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.operator_queue_set(queue text, settings jsonb, reason text) TO outhaul_operator;
 
 REVOKE ALL ON FUNCTION outhaul.operator_relay_retry(id uuid, reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.operator_relay_retry(id uuid, reason text) TO outhaul_operator;
@@ -1313,6 +1606,10 @@ REVOKE ALL ON FUNCTION outhaul.outbox_insert() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.outbox_kept_from() FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION outhaul.pace_keys(keys text[], placed boolean[], rate_keys text[], tokens double precision[], cool_untils timestamp with time zone[], spread_untils timestamp with time zone[], step interval, at timestamp with time zone) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION outhaul.pair_units(keys text[], unit_keys text[], units integer[]) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION outhaul.park(subscription text, "position" bigint, attempts integer, how text, class text, code text, summary text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.partitions() FROM PUBLIC;
@@ -1323,6 +1620,9 @@ REVOKE ALL ON FUNCTION outhaul.parts(parent text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION outhaul.project(id uuid, lease_token uuid, claim_no integer, "position" bigint, unparked boolean, after bigint, ids uuid[], queues text[], job_types text[], payloads text[], idempotency_keys text[], organization_ids uuid[], priorities integer[], run_ats timestamp with time zone[], max_attempts integer[], timeouts_ms bigint[], traceparents text[], source_event_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.project(id uuid, lease_token uuid, claim_no integer, "position" bigint, unparked boolean, after bigint, ids uuid[], queues text[], job_types text[], payloads text[], idempotency_keys text[], organization_ids uuid[], priorities integer[], run_ats timestamp with time zone[], max_attempts integer[], timeouts_ms bigint[], traceparents text[], source_event_ids uuid[]) TO outhaul_worker;
 
+REVOKE ALL ON FUNCTION outhaul.promote_waiting(queue text, n integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.promote_waiting(queue text, n integer) TO outhaul_worker;
+
 REVOKE ALL ON FUNCTION outhaul.publish(event_type text, aggregate_type text, aggregate_id uuid, payload jsonb, id uuid, schema_version integer, occurred_at timestamp with time zone, available_at timestamp with time zone, partition_key text, organization_id uuid, traceparent text, idempotency_key text, notify boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.publish(event_type text, aggregate_type text, aggregate_id uuid, payload jsonb, id uuid, schema_version integer, occurred_at timestamp with time zone, available_at timestamp with time zone, partition_key text, organization_id uuid, traceparent text, idempotency_key text, notify boolean) TO outhaul_producer;
 
@@ -1331,6 +1631,8 @@ GRANT ALL ON FUNCTION outhaul.publish_floors(queue text, priorities smallint[], 
 
 REVOKE ALL ON FUNCTION outhaul.publish_many(event_types text[], aggregate_types text[], aggregate_ids uuid[], payloads text[], ids uuid[], schema_versions integer[], occurred_ats timestamp with time zone[], available_ats timestamp with time zone[], partition_keys text[], organization_ids uuid[], traceparents text[], idempotency_keys text[], notify boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.publish_many(event_types text[], aggregate_types text[], aggregate_ids uuid[], payloads text[], ids uuid[], schema_versions integer[], occurred_ats timestamp with time zone[], available_ats timestamp with time zone[], partition_keys text[], organization_ids uuid[], traceparents text[], idempotency_keys text[], notify boolean) TO outhaul_producer;
+
+REVOKE ALL ON FUNCTION outhaul.queue_setting_valid(name text, value jsonb) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.ranges() FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.ranges() TO outhaul_worker;
@@ -1341,8 +1643,12 @@ GRANT ALL ON FUNCTION outhaul.read(after bigint, n integer, event_types text[], 
 REVOKE ALL ON FUNCTION outhaul.reconcile_outbox(n integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.reconcile_outbox(n integer) TO outhaul_observer;
 
+REVOKE ALL ON FUNCTION outhaul.refill_rate(queue text, rate_key text, rate integer, per interval, burst integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION outhaul.register_relay(start text, max_attempts integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.register_relay(start text, max_attempts integer) TO outhaul_worker;
+
+REVOKE ALL ON FUNCTION outhaul.release_permits(queues text[], limit_keys text[], permits integer[], key_permits integer[], lease_tokens uuid[], let_in boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.remove_expired(n integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.remove_expired(n integer) TO outhaul_worker;
@@ -1366,6 +1672,8 @@ REVOKE ALL ON FUNCTION outhaul.sequence(n integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.sequence(n integer) TO outhaul_worker;
 
 REVOKE ALL ON FUNCTION outhaul.setting_seconds(name text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION outhaul.share_of(queue text, organization_id uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.show_attempts(job_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.show_attempts(job_id uuid) TO outhaul_observer;
@@ -1434,6 +1742,10 @@ REVOKE ALL ON FUNCTION outhaul.take_event_key(new_id uuid, organization_id uuid,
 
 REVOKE ALL ON FUNCTION outhaul.take_key(new_id uuid, organization_id uuid, job_type text, idempotency_key text, body text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION outhaul.take_key_units(queue text, keys text[], cts tid[], max_running integer, OUT units integer[], OUT held tid[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION outhaul.take_rate_slots(queue text, rate_keys text[], placed boolean[], rate integer, per interval, burst integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION outhaul.take_sweep(queue text, every interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.take_sweep(queue text, every interval) TO outhaul_worker;
 
@@ -1443,7 +1755,7 @@ GRANT ALL ON FUNCTION outhaul.upkeep_due(task text, every interval) TO outhaul_w
 REVOKE ALL ON FUNCTION outhaul.upkeep_report(task text, duration_ms bigint, findings jsonb, error text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.upkeep_report(task text, duration_ms bigint, findings jsonb, error text) TO outhaul_worker;
 
-REVOKE ALL ON FUNCTION outhaul.valid(queue text, job_type text, bytes integer, idempotency_key text, priority integer, max_attempts integer, run_at timestamp with time zone, timeout interval, traceparent text, organization_id uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION outhaul.valid(queue text, job_type text, bytes integer, idempotency_key text, priority integer, max_attempts integer, run_at timestamp with time zone, timeout interval, traceparent text, organization_id uuid, ordering_key text, limit_key text, rate_key text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.wake(at timestamp with time zone) FROM PUBLIC;
 
@@ -1472,6 +1784,12 @@ GRANT INSERT(organization_id) ON TABLE outhaul.jobs TO outhaul_producer;
 GRANT INSERT(idempotency_key) ON TABLE outhaul.jobs TO outhaul_producer;
 
 GRANT INSERT(timeout) ON TABLE outhaul.jobs TO outhaul_producer;
+
+GRANT INSERT(ordering_key) ON TABLE outhaul.jobs TO outhaul_producer;
+
+GRANT INSERT(limit_key) ON TABLE outhaul.jobs TO outhaul_producer;
+
+GRANT INSERT(rate_key) ON TABLE outhaul.jobs TO outhaul_producer;
 
 GRANT INSERT(traceparent) ON TABLE outhaul.jobs TO outhaul_producer;
 

@@ -127,6 +127,9 @@ pub struct NewJob {
     pub(crate) max_attempts: i32,
     pub(crate) timeout: Option<Duration>,
     pub(crate) traceparent: Option<String>,
+    pub(crate) ordering_key: Option<String>,
+    pub(crate) limit_key: Option<String>,
+    pub(crate) rate_key: Option<String>,
 }
 
 /// When a job is due. A delay is counted by the database from the enqueue, not by this machine's clock.
@@ -191,6 +194,9 @@ impl NewJob {
             max_attempts: 10,
             timeout: None,
             traceparent: None,
+            ordering_key: None,
+            limit_key: None,
+            rate_key: None,
         }
     }
 
@@ -254,6 +260,30 @@ impl NewJob {
         self
     }
 
+    /// Runs jobs of one queue with this key one after another, in the order in which they were enqueued: each begins when
+    /// the one before has ended, whether completed, cancelled or a dead letter. A job that is retried keeps its place, and
+    /// those behind it wait. 1 to 255 bytes; by default none.
+    ///
+    /// Of two enqueues the first is before the second when it had committed before the second began.
+    pub fn ordering_key(mut self, key: impl Into<String>) -> NewJob {
+        self.ordering_key = Some(key.into());
+        self
+    }
+
+    /// Counts the job against the limit of this key in its queue: so many of them run at the same time in the whole
+    /// cluster, as the queue's `max_running_per_key` says (see [`crate::QueueSettings`]). 1 to 255 bytes; by default none.
+    pub fn limit_key(mut self, key: impl Into<String>) -> NewJob {
+        self.limit_key = Some(key.into());
+        self
+    }
+
+    /// Names the partition of the queue whose rate the job counts against and whose cooldowns it waits for: the host it
+    /// calls, for example. A job without one that is told to wait cools its whole queue down. 1 to 255 bytes.
+    pub fn rate_key(mut self, key: impl Into<String>) -> NewJob {
+        self.rate_key = Some(key.into());
+        self
+    }
+
     /// The W3C trace context under which the job was created, passed on to its handler.
     pub fn traceparent(mut self, traceparent: impl Into<String>) -> NewJob {
         self.traceparent = Some(traceparent.into());
@@ -293,6 +323,9 @@ impl NewJob {
         }
         check::organization(self.organization)?;
         self.check_times()?;
+        check::job_key("ordering_key", self.ordering_key.as_deref())?;
+        check::job_key("limit_key", self.limit_key.as_deref())?;
+        check::job_key("rate_key", self.rate_key.as_deref())?;
         check::traceparent(self.traceparent.as_deref())
     }
 

@@ -1,8 +1,9 @@
 //! What operators do: migrate, retry, cancel, pause. Everything but migrations is on the audit record.
 //!
-//! Jobs and queues are here; events and subscriptions in [`outbox`].
+//! Jobs are here; settings of queues in [`queues`], events and subscriptions in [`outbox`].
 
 mod outbox;
+mod queues;
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::model::{JobId, SchemaName};
 use crate::store::dsn::Dsn;
 use crate::store::migrate::{self, MigrateOptions, Migrated, SchemaStatus};
 use crate::store::ranges;
-use crate::store::statement::{OPERATOR_CANCEL, OPERATOR_HISTORY, OPERATOR_PAUSE, OPERATOR_RETRY, Statement};
+use crate::store::statement::{OPERATOR_CANCEL, OPERATOR_PAUSE, OPERATOR_RETRY, Statement};
 
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -58,6 +59,8 @@ pub fn migration_sql(options: &MigrateOptions) -> String {
 pub struct Operator {
     db: Db,
 }
+
+pub use queues::{QueueChange, QueueSettings};
 
 /// What a retry found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -115,11 +118,6 @@ impl Operator {
     /// Lets claims of a queue go on. True when it was paused before.
     pub async fn resume(&self, queue: &str, reason: Option<&str>) -> Result<bool> {
         self.value(&OPERATOR_PAUSE, &[&queue, &false, &reason]).await
-    }
-
-    /// Chooses what stays of completed jobs of a queue: `none`, `row` or `payload`.
-    pub async fn history(&self, queue: &str, history: &str) -> Result<()> {
-        self.db.rows_once(&OPERATOR_HISTORY, &[&queue, &history], PATIENCE).await.map(drop)
     }
 
     /// The one value that an action answers with.

@@ -12,12 +12,16 @@ as $$ /* outhaul:job_insert */
 declare
   body constant text := new.payload;
   ok constant boolean := valid(new.queue, new.job_type, octet_length(body), new.idempotency_key,
-    new.priority::integer, new.max_attempts::integer, new.run_at, new.timeout, new.traceparent, new.organization_id);
+    new.priority::integer, new.max_attempts::integer, new.run_at, new.timeout, new.traceparent, new.organization_id,
+    new.ordering_key, new.limit_key, new.rate_key);
   has uuid;
   free boolean;
   woke boolean;
 begin
   new.run_at := greatest(new.run_at, new.created_at);
+  if new.organization_id is not null then
+    new.share := share_of(new.queue, new.organization_id);
+  end if;
   if new.idempotency_key is not null then
     begin
       has := take_key(new.id, new.organization_id, new.job_type, new.idempotency_key, body);

@@ -7,7 +7,8 @@
 -- what is usual passes one expression; the rest only finds out what to say.
 create or replace function valid(
   queue text, job_type text, bytes integer, idempotency_key text, priority integer,
-  max_attempts integer, run_at timestamptz, timeout interval, traceparent text, organization_id uuid
+  max_attempts integer, run_at timestamptz, timeout interval, traceparent text, organization_id uuid,
+  ordering_key text default null, limit_key text default null, rate_key text default null
 ) returns boolean
 language plpgsql immutable
 as $$ /* outhaul:valid */
@@ -17,7 +18,8 @@ begin
      and bytes <= 262144 and coalesce(octet_length(idempotency_key), 1) between 1 and 255
      and priority between -10 and 10 and max_attempts between 1 and 1000
      and run_at is null and timeout is null and traceparent is null
-     and organization_id is distinct from '00000000-0000-0000-0000-000000000000' then
+     and organization_id is distinct from '00000000-0000-0000-0000-000000000000'
+     and coalesce(ordering_key, limit_key, rate_key) is null then
     return true;
   end if;
   if queue is null or octet_length(queue) > 63 or queue !~ '^[A-Za-z][A-Za-z0-9_.:-]*$' then
@@ -76,6 +78,13 @@ begin
     raise exception using errcode = 'OH001', column = 'organization_id',
       message = 'the nil UUID is no organization',
       hint = 'Leave the organization out for what belongs to none.';
+  end if;
+  if octet_length(ordering_key) not between 1 and 255 or octet_length(limit_key) not between 1 and 255
+     or octet_length(rate_key) not between 1 and 255 then
+    raise exception using errcode = 'OH001',
+      column = case when octet_length(ordering_key) not between 1 and 255 then 'ordering_key'
+                    when octet_length(limit_key) not between 1 and 255 then 'limit_key' else 'rate_key' end,
+      message = 'a key of the job has no byte or more than 255', hint = 'Use 1 to 255 bytes; hash longer keys.';
   end if;
   return true;
 end $$;

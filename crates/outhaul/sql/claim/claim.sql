@@ -3,7 +3,9 @@
 -- behind_ms, parallel arrays of the caller's scan floors: a lane is scanned from run_at on, or where
 -- that is NULL from behind_ms milliseconds before now; each, the most from one lane; discover, true to
 -- look for lanes the caller does not know, which are scanned from their beginning; skip_types, types
--- that the caller has found it cannot run. Without floors the lanes are always looked for.
+-- that the caller has found it cannot run. Without floors the lanes are always looked for. For queues with limits or fair
+-- shares (claim_governed): tell, true to be told in a last row without an id that a limit kept due jobs back; after_share, the
+-- share that was served last.
 -- Returns the claimed jobs in no promised order; run_at with priority and share is what the caller
 -- needs for its next floor; history is what the queue keeps of completed jobs.
 -- Index: jobs_claim, then by ctid. Locks: NO KEY UPDATE on the claimed rows, in index order, skipping
@@ -14,7 +16,8 @@
 create or replace function claim(
   queue text, n integer, worker uuid, lease interval, priorities smallint[] default null,
   shares integer[] default null, run_ats timestamptz[] default null, behind_ms bigint[] default null, each integer default null,
-  discover boolean default false, skip_types text[] default '{}'
+  discover boolean default false, skip_types text[] default '{}',
+  tell boolean default false, after_share integer default null
 ) returns table (
   id uuid, lease_token uuid, job_type text, payload text, attempts integer, claim_no integer, max_attempts integer,
   priority smallint, share integer, run_at timestamptz, created_at timestamptz, organization_id uuid,
@@ -30,6 +33,9 @@ declare
   token constant uuid := gen_random_uuid();
   keeps text := 'row';
   paused timestamptz;
+  governed boolean;
+  fair boolean;
+  advanced integer;
   top smallint;
 begin
   if claim.n is null or claim.n not between 1 and 10000 or claim.lease is null
@@ -37,7 +43,7 @@ begin
     raise exception using errcode = 'OH001', column = 'n',
       message = 'claim needs a worker, n of 1 to 10000 and a lease of 1 second to 24 hours';
   end if;
-  select q.history, q.paused_at into keeps, paused from queues q where q.name = claim.queue;
+  select q.history, q.paused_at, q.governed, q.fair into keeps, paused, governed, fair from queues q where q.name = claim.queue;
   if paused is not null then
     -- A claim that writes nothing would not find out that its server is no primary any more, and never leave it.
     if current_setting('transaction_read_only') = 'on' then
@@ -46,7 +52,12 @@ begin
     return;
   end if;
   keeps := coalesce(keeps, 'row');
-  if claim.priorities is not null and not claim.discover then
+  if exists (select from ordering_lanes l where l.queue = claim.queue and l.fresh) then
+    advanced := advance_lanes(claim.queue);
+    -- They may be in lanes that the caller does not know.
+    claim.discover := claim.discover or advanced > 0;
+  end if;
+  if claim.priorities is not null and not claim.discover and fair is not true then
     -- One probe above the best lane known, so that a new and more urgent one is not overlooked.
     select j.priority into top from jobs j
      where j.queue = claim.queue and not j.held
@@ -54,13 +65,21 @@ begin
      order by j.priority desc limit 1;
     claim.discover := found;
   end if;
-  if claim.priorities is null or claim.discover then
+  -- A fair queue finds its lanes itself, some at a time.
+  if (claim.priorities is null or claim.discover) and fair is not true then
     select array_agg(l.priority order by l.priority desc, l.share), array_agg(l.share order by l.priority desc, l.share),
            array_agg(f.r order by l.priority desc, l.share), array_agg(f.b order by l.priority desc, l.share)
       into claim.priorities, claim.shares, claim.run_ats, claim.behind_ms
       from lanes(claim.queue, claim.priorities, claim.shares) l
       left join unnest(claim.priorities, claim.shares, claim.run_ats, claim.behind_ms) f(p, s, r, b)
         on f.p = l.priority and f.s = l.share;
+  end if;
+  if governed then
+    return query
+      select g.* from claim_governed(claim.queue, claim.n, claim.worker, claim.lease, claim.priorities, claim.shares,
+        claim.run_ats, claim.behind_ms, claim.skip_types, claim.after_share, keeps) g
+       where g.id is not null or claim.tell;
+    return;
   end if;
   return query
     with c as materialized (

@@ -14,7 +14,7 @@ begin
   end if;
   execute 'grant usage on schema ' || s || ' to outhaul_producer, outhaul_worker, outhaul_observer, outhaul_operator';
   execute 'grant insert (id, organization_id, queue, job_type, payload, idempotency_key, priority, run_at, max_attempts,
-    timeout, traceparent) on jobs to outhaul_producer';
+    timeout, traceparent, ordering_key, limit_key, rate_key) on jobs to outhaul_producer';
   execute 'grant insert (id, organization_id, aggregate_type, aggregate_id, event_type, schema_version, payload, occurred_at,
     available_at, partition_key, traceparent) on outbox_events to outhaul_producer';
   execute 'grant usage on type job_status, end_status to outhaul_producer, outhaul_operator';
@@ -28,7 +28,7 @@ begin
         ('uuid7', 'producer'),  -- the default of jobs.id
         ('claim', 'worker'), ('canary', 'worker'), ('next_due', 'worker'), ('floors', 'worker'), ('publish_floors', 'worker'),
         ('complete', 'worker'), ('complete_in', 'worker'), ('fail', 'worker'), ('snooze', 'worker'),
-        ('renew', 'worker'), ('expired', 'worker'), ('take_sweep', 'worker'),
+        ('renew', 'worker'), ('expired', 'worker'), ('promote_waiting', 'worker'), ('take_sweep', 'worker'),
         ('sequence', 'worker'), ('subscribe', 'worker'), ('claim_subscription', 'worker'), ('read', 'worker'),
         ('checkpoint', 'worker'), ('checkpoint_in', 'worker'), ('project', 'worker'), ('hold', 'worker'), ('renew_subscriptions', 'worker'),
         ('expired_subscriptions', 'worker'),
@@ -45,7 +45,7 @@ begin
         ('show_outbox', 'observer'), ('reconcile_outbox', 'observer'), ('show_subscriptions', 'worker'), ('show_outbox', 'worker'),
         ('show_payload', 'operator'), ('show_event_payload', 'operator'), ('audit_verify', 'observer'),
         ('operator_cancel', 'operator'), ('operator_retry', 'operator'), ('operator_pause', 'operator'),
-        ('operator_history', 'operator'),
+        ('operator_history', 'operator'), ('operator_queue_set', 'operator'), ('operator_key_limit', 'operator'),
         ('operator_subscription_pause', 'operator'), ('operator_subscription_rewind', 'operator'),
         ('operator_subscription_skip', 'operator'), ('operator_subscription_unpark', 'operator'),
         ('operator_subscription_drop', 'operator'), ('operator_relay_retry', 'operator'),

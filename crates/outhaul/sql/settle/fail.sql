@@ -3,6 +3,8 @@
 -- release keep the job (snooze and release give its attempt back), dead_letter and cancel end it;
 -- delays_ms until it is due again; classes, codes and summaries of the failure, cut to 64 and 1,000 characters.
 -- expired_only => true settles a job only while its lease has run out, for the sweep.
+-- A job that is retried or snoozed as rate_limited cools its partition down for its delay, or its queue when it has no
+-- rate_key, so that the others do not spend their attempts on the same answer.
 -- A release wakes listeners: the job is due, and another worker may have room for it.
 -- Returns a row only for ids not settled by this call: locked when somebody else holds the row's lock just
 -- now (an open complete_in or cancel), done when this very claim was settled before, else lost. Lost means
@@ -23,6 +25,14 @@ declare
   nil constant uuid := '00000000-0000-0000-0000-000000000000';
   locked tid[];
   settled uuid[];
+  unit_queues text[];
+  unit_keys text[];
+  permits integer[];
+  key_permits integer[];
+  tokens uuid[];
+  cool_queues text[];
+  cool_keys text[];
+  cool_delays bigint[];
   woke boolean;
 begin
   if exists (select from unnest(fail.verdicts, fail.delays_ms) u(v, d)
@@ -45,11 +55,13 @@ begin
       from unnest(locked, fail.verdicts, fail.delays_ms, fail.classes, fail.codes, fail.summaries)
            u(ct, v, d, class, code, summary)
      cross join lateral (
-        select j.id, j.attempts, j.claim_no, j.locked_at, j.locked_by from jobs j where j.ctid = u.ct offset 0) j
+        select j.id, j.attempts, j.claim_no, j.locked_at, j.locked_by, j.queue, j.limit_key, j.permit, j.key_permit,
+               j.lease_token, j.rate_key from jobs j where j.ctid = u.ct offset 0) j
   ), kept as (
     update jobs j
        set status = (case when l.v = 'retry' then 'retrying' else 'pending' end)::job_status,
            lease_until = '-infinity', lease_token = nil, locked_at = '-infinity', locked_by = nil,
+           permit = null, key_permit = null,
            attempts = case when l.v = 'retry' then j.attempts else greatest(j.attempts - 1, 0) end,
            run_at = clock_timestamp() + coalesce(l.d, 0) * interval '1 millisecond',
            last_error_code = case when l.v = 'release' then j.last_error_code else l.code end,
@@ -90,6 +102,14 @@ begin
          where y.scope = coalesce(g.organization_id, nil) and y.kind = g.job_type and y.key = g.idempotency_key
            and y.job_id = g.id offset 0) x
      where g.v = 'cancel' and k.ctid = x.ct
+  ), units as (
+    -- The end of a job frees its permits by itself (job_ended).
+    select array_agg(l.queue) as queues, array_agg(l.limit_key) as keys, array_agg(l.permit) as permits,
+           array_agg(l.key_permit) as key_permits, array_agg(l.lease_token) as tokens
+      from l where l.v in ('retry', 'snooze', 'release') and coalesce(l.permit, l.key_permit) is not null
+  ), cool as (
+    select array_agg(l.queue) as queues, array_agg(l.rate_key) as keys, array_agg(l.d) as delays
+      from l where l.v in ('retry', 'snooze') and l.class = 'rate_limited' and l.d > 0
   ), a as (
     insert into job_attempts (started_at, job_id, claim_no, attempt, worker_id, outcome, error_class, error_code, error_summary)
     select l.locked_at, l.id, l.claim_no, l.attempts, l.locked_by,
@@ -97,7 +117,16 @@ begin
            coalesce(l.class, 'unknown'), l.code, l.summary
       from l
   )
-  select array_agg(l.id) into settled from l;
+  select (select array_agg(l.id) from l), units.queues, units.keys, units.permits, units.key_permits, units.tokens,
+         cool.queues, cool.keys, cool.delays
+    into settled, unit_queues, unit_keys, permits, key_permits, tokens, cool_queues, cool_keys, cool_delays
+    from units, cool;
+  if unit_queues is not null then
+    perform release_permits(unit_queues, unit_keys, permits, key_permits, tokens);
+  end if;
+  if cool_queues is not null then
+    perform cool_down(cool_queues, cool_keys, cool_delays);
+  end if;
   if 'release' = any (fail.verdicts) then
     woke := wake(clock_timestamp());
   end if;

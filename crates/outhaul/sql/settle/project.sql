@@ -59,9 +59,10 @@ begin
       where x.expires_at < statement_timestamp()
     returning x.job_id
   ), i as (
-    insert into jobs (id, queue, job_type, payload, organization_id, idempotency_key, priority, run_at, created_at,
+    insert into jobs (id, queue, job_type, payload, organization_id, idempotency_key, priority, share, run_at, created_at,
                       max_attempts, timeout, traceparent, source_event_id)
-    select r.id, r.queue, r.job_type, r.payload, r.organization_id, r.key, r.priority, greatest(r.run_at, t), t,
+    select r.id, r.queue, r.job_type, r.payload, r.organization_id, r.key, r.priority,
+           case when r.organization_id is null then 0 else share_of(r.queue, r.organization_id) end, greatest(r.run_at, t), t,
            r.max_attempts, r.timeout, r.traceparent, r.event
       from r join k on k.job_id = r.id
     returning run_at

@@ -126,6 +126,9 @@ impl Producer {
             Arg::BigInt(millis(job.timeout)),
             Arg::some(job.traceparent.as_deref()),
             Arg::Bool(self.notify),
+            Arg::some(job.ordering_key.as_deref()),
+            Arg::some(job.limit_key.as_deref()),
+            Arg::some(job.rate_key.as_deref()),
         ];
         let rows = tx.call(&self.enqueue, &args).await?;
         let id = rows.into_iter().next().flatten().ok_or_else(no_answer)?;
@@ -251,7 +254,7 @@ fn groups(jobs: &[NewJob]) -> Vec<Vec<usize>> {
     groups.into_values().collect()
 }
 
-fn many_args<'a>(jobs: &'a [NewJob], places: &[usize], notify: bool) -> [Arg<'a>; 12] {
+fn many_args<'a>(jobs: &'a [NewJob], places: &[usize], notify: bool) -> [Arg<'a>; 15] {
     let first = &jobs[places[0]];
     let each = || places.iter().map(|place| &jobs[*place]);
     // An array is sent only when some job has a value for it.
@@ -270,6 +273,9 @@ fn many_args<'a>(jobs: &'a [NewJob], places: &[usize], notify: bool) -> [Arg<'a>
         Arg::BigInt(millis(first.timeout)),
         Arg::some(first.traceparent.as_deref()),
         Arg::Bool(notify),
+        optional(each().map(|job| job.ordering_key.as_deref().map(Cow::from)).collect()),
+        optional(each().map(|job| job.limit_key.as_deref().map(Cow::from)).collect()),
+        optional(each().map(|job| job.rate_key.as_deref().map(Cow::from)).collect()),
     ]
 }
 

@@ -12,6 +12,8 @@ pub(crate) const MAX_CLAIM: usize = 1_000;
 pub(crate) struct Load {
     /// Handlers that may run at once.
     pub(crate) concurrency: usize,
+    /// Whether more may be claimed than can start now.
+    pub(crate) ahead: bool,
     /// Handlers running now.
     pub(crate) running: usize,
     /// Claimed jobs that wait for a handler.
@@ -39,7 +41,7 @@ pub(crate) fn claim_size(load: Load) -> usize {
     let room = (2 * MAX_CLAIM + load.concurrency).saturating_sub(load.unsettled);
     // Jobs that would be started later than the ones running now: below one per slot there is no backlog
     // worth prefetching for.
-    let prefetch = if ahead > load.concurrency { ahead.saturating_sub(load.buffered) } else { 0 };
+    let prefetch = if load.ahead && ahead > load.concurrency { ahead.saturating_sub(load.buffered) } else { 0 };
     let want = free.max(prefetch).min(room).min(MAX_CLAIM);
     // With a stock in hand, wait until a good part of a batch fits: small claims cost as much as large ones.
     if load.buffered > 0 && want < MAX_CLAIM.min(ahead) / 2 { 0 } else { want }
@@ -100,11 +102,13 @@ pub(crate) fn near_every(last_cost: Duration) -> Duration {
 
 const NEAR_SHARE: u32 = 100;
 
-/// The lanes after a claim: `sent` is when it was sent, `asked` its limit, `got` the claimed rows' lanes.
+/// The lanes after a claim: `sent` is when it was sent, `asked` its limit, `got` the claimed rows' lanes; `kept_back`
+/// when a limit of the queue cut it short, so that no lane's end was seen.
 pub(crate) fn floors_after(
     lanes: &[Lane],
     got: &[(i16, i32, Timestamp)],
     asked: usize,
+    kept_back: bool,
     sent: Instant,
 ) -> Vec<Lane> {
     let mut next = lanes.to_vec();
@@ -120,6 +124,9 @@ pub(crate) fn floors_after(
         }
     }
     next.sort_by_key(|lane| (std::cmp::Reverse(lane.priority), lane.share));
+    if kept_back {
+        return next;
+    }
     // Lanes are scanned in this order. A full claim ended in the last lane that gave rows; those above it
     // came to their end, and so did all of them when the claim came back short.
     let last = got.iter().map(|&(priority, share, _)| (std::cmp::Reverse(priority), share)).max();
@@ -130,6 +137,13 @@ pub(crate) fn floors_after(
         }
     }
     next
+}
+
+/// The share of a fair queue that had its turn last: of those that a claim came to, the farthest one around the circle
+/// from where it began.
+pub(crate) fn served_last(before: i32, shares: impl Iterator<Item = i32>) -> i32 {
+    let way = |share: i32| (i64::from(share) - i64::from(before) - 1).rem_euclid(1 << 31);
+    shares.max_by_key(|share| way(*share)).unwrap_or(before)
 }
 
 /// When a source looks next without being told to.
@@ -177,6 +191,7 @@ mod tests {
     fn load() -> Load {
         Load {
             concurrency: 10,
+            ahead: true,
             running: 0,
             buffered: 0,
             unsettled: 0,
@@ -233,18 +248,36 @@ mod tests {
             Lane { priority: -5, share: 0, floor: Floor::At(at(0)) },
         ];
         let got = [(5, 0, at(1)), (0, 0, at(2)), (0, 0, at(3))];
-        let full = floors_after(&lanes, &got, 3, sent);
+        let full = floors_after(&lanes, &got, 3, false, sent);
         assert_eq!(full[0].floor, Floor::Exhausted(sent), "above the last lane that gave rows");
         assert_eq!(full[1].floor, Floor::At(at(3)));
         assert_eq!(full[2].floor, Floor::At(at(0)), "not reached");
-        let short = floors_after(&lanes, &got, 4, sent);
+        let short = floors_after(&lanes, &got, 4, false, sent);
         assert!(short.iter().all(|lane| lane.floor == Floor::Exhausted(sent)));
+    }
+
+    #[test]
+    fn a_claim_that_a_limit_cut_short_has_seen_no_end() {
+        let lanes = [Lane { priority: 0, share: 0, floor: Floor::At(at(9)) }];
+        let none = floors_after(&lanes, &[], 5, true, Instant::now());
+        assert_eq!(none[0].floor, Floor::At(at(9)));
+        let some = floors_after(&lanes, &[(0, 0, at(11))], 5, true, Instant::now());
+        assert_eq!(some[0].floor, Floor::At(at(11)));
+    }
+
+    #[test]
+    fn turns_go_around_the_circle() {
+        assert_eq!(served_last(-1, [].into_iter()), -1);
+        assert_eq!(served_last(-1, [5, 9, 7].into_iter()), 9);
+        assert_eq!(served_last(8, [9, 3, i32::MAX].into_iter()), 3, "beyond the end comes the beginning");
+        assert_eq!(served_last(8, [8].into_iter()), 8, "all the way around");
+        assert_eq!(served_last(8, [8, 9].into_iter()), 8);
     }
 
     #[test]
     fn a_new_lane_is_added_in_order_and_floors_do_not_go_back() {
         let lanes = [Lane { priority: 0, share: 0, floor: Floor::At(at(9)) }];
-        let next = floors_after(&lanes, &[(0, 0, at(4)), (7, 0, at(1))], 2, Instant::now());
+        let next = floors_after(&lanes, &[(0, 0, at(4)), (7, 0, at(1))], 2, false, Instant::now());
         assert_eq!(next.iter().map(|lane| lane.priority).collect::<Vec<_>>(), [7, 0]);
         assert_eq!(next[1].floor, Floor::At(at(9)));
     }

@@ -25,7 +25,7 @@ use crate::error::{Error, Kind, Result};
 use crate::model::{FailureClass, FailureKind};
 use crate::store::source::VERSION;
 use crate::store::statement::{
-    EXPIRED, PUBLISH_FLOORS, REMOVE_EXPIRED, SHOW_SUBSCRIPTIONS, TAKE_SWEEP, UPKEEP_DUE, UPKEEP_REPORT,
+    EXPIRED, PROMOTE_WAITING, PUBLISH_FLOORS, REMOVE_EXPIRED, SHOW_SUBSCRIPTIONS, TAKE_SWEEP, UPKEEP_DUE, UPKEEP_REPORT,
     WORKER_BEAT, WORKER_GONE,
 };
 use crate::store::{ranges, sequence};
@@ -182,6 +182,11 @@ impl Upkeep {
         let began = Instant::now();
         if let Err(error) = self.expire(swept, &mut read).await {
             self.failed("expire", &error);
+        }
+        if let Swept::Queue { queue, .. } = swept
+            && let Err(error) = self.db.rows(&PROMOTE_WAITING, &[queue]).await
+        {
+            self.failed("let waiting jobs in", &error);
         }
         metrics::histogram!(telemetry::BATCH_DB, "phase" => "expire").record(began.elapsed());
         read

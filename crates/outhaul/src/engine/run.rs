@@ -59,6 +59,8 @@ pub(crate) struct State {
     claim_time: Average,
     /// When a handler last began or ended.
     moved: Instant,
+    /// A limit of the queue kept work back: nothing is claimed ahead, because its units are everybody's.
+    kept_back: bool,
 }
 
 impl State {
@@ -79,6 +81,7 @@ impl Default for State {
             service_time: Average::new(Duration::from_millis(100)),
             claim_time: Average::new(Duration::from_millis(2)),
             moved: Instant::now(),
+            kept_back: false,
         }
     }
 }
@@ -94,6 +97,8 @@ struct Rounds {
     cause: Cause,
     /// Since when claims have brought something.
     draining: Option<Instant>,
+    /// When a limit lets the next job go.
+    again: Option<Instant>,
 }
 
 impl Line {
@@ -108,6 +113,7 @@ impl Line {
             owed: false,
             cause: Cause::Startup,
             draining: None,
+            again: None,
         };
         let mut wakes = self.waker.subscribe();
         tokio::select! {
@@ -163,6 +169,8 @@ impl Line {
                 rounds.looked(scan, batch.took);
                 let n = batch.held.len() + batch.unknown.len();
                 let full = batch.full;
+                rounds.again = batch.again.map(|again| Instant::now() + again);
+                self.lock().kept_back = batch.kept_back;
                 self.take(batch);
                 if n > 0 {
                     rounds.draining.get_or_insert_with(Instant::now);
@@ -335,6 +343,7 @@ impl Line {
         let state = self.lock();
         Load {
             concurrency: self.concurrency,
+            ahead: !state.kept_back,
             running: state.running,
             buffered: state.buffer.len(),
             unsettled: state.unsettled,
@@ -357,7 +366,7 @@ impl Line {
             let next_due =
                 if rounds.lingering() { None } else { self.source.next_due().await.ok().flatten() };
             let since_wake = rounds.woken.map(|at| at.elapsed());
-            let sleep = pace::sleep(Look { since_wake, poll, next_due }).min(rounds.until_owed());
+            let sleep = pace::sleep(Look { since_wake, poll, next_due }).min(rounds.until_owed()).min(rounds.until_again());
             tokio::select! {
                 changed = wakes.changed() => {
                     if changed.is_err() {
@@ -371,6 +380,9 @@ impl Line {
                 () = tokio::time::sleep(sleep) => {
                     break if since_wake.is_some_and(is_lingering) {
                         Cause::Linger
+                    } else if rounds.until_again() == Duration::ZERO {
+                        rounds.again = None;
+                        Cause::Due
                     } else if rounds.owed {
                         Cause::Rescan
                     } else if next_due.is_some_and(|due| due <= sleep) {
@@ -425,6 +437,11 @@ impl Rounds {
     /// How long a sleep may last for the sake of the rescan that is owed.
     fn until_owed(&self) -> Duration {
         if self.owed { self.near_due.saturating_duration_since(Instant::now()) } else { Duration::MAX }
+    }
+
+    /// How long a sleep may last for the sake of what a limit lets go then.
+    fn until_again(&self) -> Duration {
+        self.again.map_or(Duration::MAX, |again| again.saturating_duration_since(Instant::now()))
     }
 
     fn lingering(&self) -> bool {

@@ -69,7 +69,17 @@ pub(crate) struct Batch {
     pub(crate) unknown: Vec<Arc<Held>>,
     /// As many as were asked for: there may be more.
     pub(crate) full: bool,
+    /// A limit of the queue kept due work back, so a short batch says nothing about the end of a lane.
+    pub(crate) kept_back: bool,
+    /// When looking again is worth it, if nobody says so before.
+    pub(crate) again: Option<Duration>,
     pub(crate) took: Duration,
+}
+
+impl Batch {
+    fn of(held: Vec<Arc<Held>>, full: bool, took: Duration) -> Batch {
+        Batch { held, unknown: Vec::new(), full, kept_back: false, again: None, took }
+    }
 }
 
 impl Source {

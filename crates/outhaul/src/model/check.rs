@@ -42,6 +42,11 @@ pub(super) fn partition_key(key: Option<&str>) -> Result<()> {
     bounded("partition_key", "partition key", key, hint)
 }
 
+/// A key by which jobs of a queue are ordered, limited or paced.
+pub(super) fn job_key(field: &str, key: Option<&str>) -> Result<()> {
+    bounded(field, &field.replace('_', " "), key, "Use 1 to 255 bytes; hash longer keys.")
+}
+
 fn bounded(field: &str, what: &str, key: Option<&str>, hint: &str) -> Result<()> {
     match key {
         Some(key) if key.is_empty() || key.len() > limits::KEY_BYTES || key.contains('\0') => {

@@ -141,16 +141,22 @@ use Arg::{
     TextTimes, TextUuid, TextUuids, Texts, Times, Uuid, Uuids,
 };
 
-/// (queue, job_type, payload, id, key, organization, priority, run_at, max_attempts, timeout, traceparent, notify)
+/// (queue, job_type, payload, id, key, organization, priority, run_at, max_attempts, timeout, traceparent, notify,
+/// ordering_key, limit_key, rate_key)
 pub(crate) const ENQUEUE: Statement = Statement {
     name: "enqueue",
-    args: &[Text, Text, Json, TextUuid, Text, TextUuid, Int, Due, Int, Millis, Text, Bool],
+    args: &[
+        Text, Text, Json, TextUuid, Text, TextUuid, Int, Due, Int, Millis, Text, Bool, Text, Text, Text,
+    ],
     answer: Answer::Text,
 };
-/// (queue, job_type, payloads, ids, keys, organizations, run_ats, priority, max_attempts, timeout, traceparent, notify)
+/// (queue, job_type, payloads, ids, keys, organizations, run_ats, priority, max_attempts, timeout, traceparent, notify,
+/// ordering_keys, limit_keys, rate_keys)
 pub(crate) const ENQUEUE_MANY: Statement = Statement {
     name: "enqueue_many",
-    args: &[Text, Text, Texts, TextUuids, Texts, TextUuids, Dues, Int, Int, Millis, Text, Bool],
+    args: &[
+        Text, Text, Texts, TextUuids, Texts, TextUuids, Dues, Int, Int, Millis, Text, Bool, Texts, Texts, Texts,
+    ],
     answer: Answer::Texts,
 };
 /// (id, reason)
@@ -234,9 +240,13 @@ pub(crate) const RENEW_EVENTS: Statement = Statement::rows("renew_events", &[Big
 /// (n)
 pub(crate) const EXPIRED_EVENTS: Statement = Statement::rows("expired_events", &[Int]);
 
-/// (queue, n, worker, lease, priorities, shares, run_ats, behind_ms, each, discover, skip_types)
-pub(crate) const CLAIM: Statement =
-    Statement::rows("claim", &[Text, Int, Uuid, Millis, SmallInts, Ints, Times, BigInts, Int, Bool, Texts]);
+/// (queue, n, worker, lease, priorities, shares, run_ats, behind_ms, each, discover, skip_types, tell, after_share)
+pub(crate) const CLAIM: Statement = Statement::rows(
+    "claim",
+    &[Text, Int, Uuid, Millis, SmallInts, Ints, Times, BigInts, Int, Bool, Texts, Bool, Int],
+);
+/// (queue)
+pub(crate) const PROMOTE_WAITING: Statement = Statement::value("promote_waiting", &[Text]);
 /// (channel)
 pub(crate) const CANARY: Statement = Statement::value("canary", &[Text]);
 /// (queue, priorities, shares)
@@ -324,6 +334,12 @@ pub(crate) const OPERATOR_RETRY: Statement = Statement::value("operator_retry", 
 pub(crate) const OPERATOR_PAUSE: Statement = Statement::value("operator_pause", &[Text, Bool, Text]);
 /// (queue, history)
 pub(crate) const OPERATOR_HISTORY: Statement = Statement::value("operator_history", &[Text, Text]);
+/// (queue, settings, reason)
+pub(crate) const OPERATOR_QUEUE_SET: Statement =
+    Statement { name: "operator_queue_set", args: &[Text, Json, Text], answer: Answer::Text };
+/// (queue, limit_key, max_running, reason)
+pub(crate) const OPERATOR_KEY_LIMIT: Statement =
+    Statement::value("operator_key_limit", &[Text, Text, Int, Text]);
 
 /// (name, paused, reason)
 pub(crate) const OPERATOR_SUBSCRIPTION_PAUSE: Statement =
@@ -372,6 +388,7 @@ pub(crate) const CATALOGUE: &[&Statement] = &[
     &RENEW_EVENTS,
     &EXPIRED_EVENTS,
     &CLAIM,
+    &PROMOTE_WAITING,
     &CANARY,
     &NEXT_DUE,
     &FLOORS,
@@ -410,6 +427,8 @@ pub(crate) const CATALOGUE: &[&Statement] = &[
     &OPERATOR_RETRY,
     &OPERATOR_PAUSE,
     &OPERATOR_HISTORY,
+    &OPERATOR_QUEUE_SET,
+    &OPERATOR_KEY_LIMIT,
     &OPERATOR_SUBSCRIPTION_PAUSE,
     &OPERATOR_SUBSCRIPTION_REWIND,
     &OPERATOR_SUBSCRIPTION_SKIP,
@@ -441,7 +460,7 @@ mod tests {
         let job = [ID, ID, TEXT, TEXT, TEXT, INT, TIME, INT, INT, TIME, TEXT, TEXT, TEXT, TIME, TIME];
         match name {
             "enqueue" | "enqueue_many" | "cancel" | "publish" | "publish_many" | "complete_in"
-            | "checkpoint_in" => {
+            | "checkpoint_in" | "operator_queue_set" => {
                 vec![TEXT]
             }
             "sequence" => vec![INT],
@@ -478,12 +497,12 @@ mod tests {
                 TIME,
             ],
             "floors" => vec![Type::INT2_ARRAY, Type::INT4_ARRAY, Type::TIMESTAMPTZ_ARRAY],
-            "next_due" => vec![BIG],
+            "next_due" | "promote_waiting" => vec![BIG],
             "complete" | "fail" | "renew" => vec![ID, TEXT],
             "expired" => vec![ID, ID, INT, INT, INT, TEXT, ID, BIG],
             "take_sweep" | "upkeep_due" | "operator_pause" | "operator_subscription_pause" => vec![BOOL],
             "canary" | "publish_floors" | "worker_beat" | "worker_gone" | "upkeep_report"
-            | "operator_history" => {
+            | "operator_history" | "operator_key_limit" => {
                 vec![Type::VOID]
             }
             "remove_expired" => vec![BIG, BIG, BIG],

@@ -206,6 +206,7 @@ fn sources(worker: &Worker) -> Vec<(Source, usize)> {
             handlers: worker.handlers.iter().map(own).collect(),
             lanes: Arc::default(),
             unknown: Mutex::default(),
+            served: (-1).into(),
         };
         sources.push((Source::Jobs(jobs), *concurrency));
     }

@@ -24,6 +24,7 @@ mod keys;
 mod layers;
 mod leases;
 mod ledger;
+mod limits;
 mod listener;
 mod memory;
 mod metrics_text;

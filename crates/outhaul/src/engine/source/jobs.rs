@@ -1,12 +1,14 @@
 //! Leased jobs of one queue. The one file that knows how a claimed row looks.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
+use uuid::Uuid;
 
 use super::{Batch, Common, Scan, millis};
 use crate::decide::pace::{self, Floor, Lane};
@@ -25,7 +27,13 @@ pub(crate) struct Jobs {
     /// Types found in the queue that this process has no handler for. Its handlers never change, so such
     /// jobs are left to others from then on.
     pub(crate) unknown: Mutex<Vec<String>>,
+    /// In a fair queue, the share that had its turn last; -1 before the first.
+    pub(crate) served: AtomicI32,
 }
+
+/// Lanes that are remembered. A fair queue may have one for each organization; the others are scanned from their
+/// beginning.
+const MOST_LANES: usize = 256;
 
 /// Lanes as the arrays that the functions take.
 pub(crate) struct LaneArrays {
@@ -92,8 +100,9 @@ impl Jobs {
         let skip = self.unknown.lock().unwrap_or_else(|p| p.into_inner()).clone();
         let lease_ms = self.common.lease_ms();
         let discover = scan != Scan::Ordinary;
+        let served = self.served.load(Ordering::Relaxed);
         let sent = Instant::now();
-        let rows = self
+        let mut rows = self
             .common
             .db
             .rows(
@@ -110,13 +119,20 @@ impl Jobs {
                     &None::<i32>,
                     &discover,
                     &skip,
+                    &true,
+                    &served,
                 ],
             )
             .await?;
         let took = sent.elapsed();
-        let batch = self.batch(&rows, n, sent, took);
+        let told = rows.pop_if(|row| row.get::<_, Option<Uuid>>(0).is_none());
+        let shares = rows.iter().chain(&told).map(|row| row.get(8));
+        self.served.store(pace::served_last(served, shares), Ordering::Relaxed);
+        let mut batch = self.batch(&rows, n, sent, took);
+        batch.kept_back = told.is_some();
+        batch.again = told.and_then(|row| row.get::<_, Option<i64>>(12)).map(|ms| Duration::from_millis(ms.max(0) as u64));
         if scan == Scan::Ordinary || known.is_none() {
-            self.advance(known.unwrap_or_default(), &rows, n, sent);
+            self.advance(known.unwrap_or_default(), &rows, n, batch.kept_back, sent);
         } else if scan == Scan::Near {
             self.learn(&rows);
         }
@@ -132,12 +148,7 @@ impl Jobs {
     }
 
     fn batch(&self, rows: &[Row], asked: usize, sent: Instant, took: Duration) -> Batch {
-        let mut batch = Batch {
-            held: Vec::with_capacity(rows.len()),
-            unknown: Vec::new(),
-            full: rows.len() >= asked,
-            took,
-        };
+        let mut batch = Batch::of(Vec::with_capacity(rows.len()), rows.len() >= asked, took);
         for row in rows {
             let job_type: &str = row.get(2);
             match self.handlers.get(job_type) {
@@ -197,10 +208,11 @@ impl Jobs {
         Arc::new(registered)
     }
 
-    fn advance(&self, known: Vec<Lane>, rows: &[Row], asked: usize, sent: Instant) {
+    fn advance(&self, known: Vec<Lane>, rows: &[Row], asked: usize, kept_back: bool, sent: Instant) {
         let got: Vec<(i16, i32, Timestamp)> =
             rows.iter().map(|row| (row.get(7), row.get(8), row.get(9))).collect();
-        let lanes = pace::floors_after(&known, &got, asked, sent);
+        let mut lanes = pace::floors_after(&known, &got, asked, kept_back, sent);
+        lanes.truncate(MOST_LANES);
         *self.lanes.lock().unwrap_or_else(|p| p.into_inner()) = Some(lanes);
     }
 

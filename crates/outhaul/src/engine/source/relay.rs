@@ -29,7 +29,7 @@ impl Relay {
         let mut held: Vec<Arc<Held>> = rows.iter().map(|row| self.held(row, sent)).collect();
         // A claim promises no order of its rows; the number of insertion gives it.
         held.sort_by_key(|held| held.id);
-        Ok(Batch { held, unknown: Vec::new(), full, took })
+        Ok(Batch::of(held, full, took))
     }
 
     pub(crate) async fn next_due(&self) -> Result<Option<Duration>> {

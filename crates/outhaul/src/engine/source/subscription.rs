@@ -62,7 +62,7 @@ impl Cursor {
         // Without a turn nobody knows what else is committed: the next look has one.
         let full = others_turn || skipped || given >= TURN || rows.len() >= self.batch as usize;
         let held = if rows.is_empty() { Vec::new() } else { vec![self.held(&rows, sent)] };
-        Ok(Batch { held, unknown: Vec::new(), full, took })
+        Ok(Batch::of(held, full, took))
     }
 
     pub(crate) async fn next_due(&self) -> Result<Option<Duration>> {
