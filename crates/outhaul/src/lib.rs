@@ -70,9 +70,7 @@ pub use observe::{
     JobView, Observer, OutboxFinding, OutboxView, ParkedView, QueueView, RelayView, SubscriptionView,
     TailView, UpkeepView, WorkerView,
 };
-pub use operate::{
-    Operator, QueueChange, QueueSettings, Retried, migrate, migration_sql, migration_status,
-};
+pub use operate::{Operator, QueueChange, QueueSettings, Retried, migrate, migration_sql, migration_status};
 pub use projection::{Projection, Rule};
 pub use session::{Session, connect};
 pub use store::dsn::Dsn;

@@ -15,7 +15,8 @@ as $$ /* outhaul:pace_keys */
            case when c.k is null or r.k is null
                   or (r.cool <= pace_keys.at and c.place <= floor(r.tokens) and (c.placed or r.spread <= pace_keys.at)) then null
                 when c.placed then greatest(r.cool, pace_keys.at) + pace_keys.step * (c.place - least(floor(r.tokens), c.place - 1))
-                else greatest(r.spread, r.cool, pace_keys.at) + pace_keys.step * c.arrival end
+                else greatest(r.spread, r.cool, pace_keys.at) + pace_keys.step * (c.arrival
+                       - case when greatest(r.spread, r.cool) <= pace_keys.at then least(floor(r.tokens), c.arrival - 1) else 0 end) end
            order by c.o)
     from (select k, p as placed, o, row_number() over (partition by k order by not p, o) as place,
                  row_number() over (partition by k, p order by o) as arrival

@@ -41,7 +41,8 @@ pub(crate) fn claim_size(load: Load) -> usize {
     let room = (2 * MAX_CLAIM + load.concurrency).saturating_sub(load.unsettled);
     // Jobs that would be started later than the ones running now: below one per slot there is no backlog
     // worth prefetching for.
-    let prefetch = if load.ahead && ahead > load.concurrency { ahead.saturating_sub(load.buffered) } else { 0 };
+    let prefetch =
+        if load.ahead && ahead > load.concurrency { ahead.saturating_sub(load.buffered) } else { 0 };
     let want = free.max(prefetch).min(room).min(MAX_CLAIM);
     // With a stock in hand, wait until a good part of a batch fits: small claims cost as much as large ones.
     if load.buffered > 0 && want < MAX_CLAIM.min(ahead) / 2 { 0 } else { want }

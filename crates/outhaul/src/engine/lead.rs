@@ -25,8 +25,8 @@ use crate::error::{Error, Kind, Result};
 use crate::model::{FailureClass, FailureKind};
 use crate::store::source::VERSION;
 use crate::store::statement::{
-    EXPIRED, PROMOTE_WAITING, PUBLISH_FLOORS, REMOVE_EXPIRED, SHOW_SUBSCRIPTIONS, TAKE_SWEEP, UPKEEP_DUE, UPKEEP_REPORT,
-    WORKER_BEAT, WORKER_GONE,
+    EXPIRED, PROMOTE_WAITING, PUBLISH_FLOORS, REMOVE_EXPIRED, SHOW_SUBSCRIPTIONS, TAKE_SWEEP, UPKEEP_DUE,
+    UPKEEP_REPORT, WORKER_BEAT, WORKER_GONE,
 };
 use crate::store::{ranges, sequence};
 use crate::telemetry;

@@ -366,7 +366,9 @@ impl Line {
             let next_due =
                 if rounds.lingering() { None } else { self.source.next_due().await.ok().flatten() };
             let since_wake = rounds.woken.map(|at| at.elapsed());
-            let sleep = pace::sleep(Look { since_wake, poll, next_due }).min(rounds.until_owed()).min(rounds.until_again());
+            let sleep = pace::sleep(Look { since_wake, poll, next_due })
+                .min(rounds.until_owed())
+                .min(rounds.until_again());
             tokio::select! {
                 changed = wakes.changed() => {
                     if changed.is_err() {

@@ -145,9 +145,7 @@ use Arg::{
 /// ordering_key, limit_key, rate_key)
 pub(crate) const ENQUEUE: Statement = Statement {
     name: "enqueue",
-    args: &[
-        Text, Text, Json, TextUuid, Text, TextUuid, Int, Due, Int, Millis, Text, Bool, Text, Text, Text,
-    ],
+    args: &[Text, Text, Json, TextUuid, Text, TextUuid, Int, Due, Int, Millis, Text, Bool, Text, Text, Text],
     answer: Answer::Text,
 };
 /// (queue, job_type, payloads, ids, keys, organizations, run_ats, priority, max_attempts, timeout, traceparent, notify,
@@ -155,7 +153,8 @@ pub(crate) const ENQUEUE: Statement = Statement {
 pub(crate) const ENQUEUE_MANY: Statement = Statement {
     name: "enqueue_many",
     args: &[
-        Text, Text, Texts, TextUuids, Texts, TextUuids, Dues, Int, Int, Millis, Text, Bool, Texts, Texts, Texts,
+        Text, Text, Texts, TextUuids, Texts, TextUuids, Dues, Int, Int, Millis, Text, Bool, Texts, Texts,
+        Texts,
     ],
     answer: Answer::Texts,
 };

@@ -364,6 +364,16 @@ async fn numbers_beyond_32_and_53_bits_are_no_limit() {
             "serves_from",
             "ahead",
             "epoch",
+            // Numbers of units and settings, which are bounded.
+            "n",
+            "permit",
+            "key_permit",
+            "max_running",
+            "max_running_per_key",
+            "rate",
+            "rate_burst",
+            "key_rate",
+            "key_rate_burst",
         ];
         assert!(known.contains(&name), "{column} has 32 bits");
     }

@@ -2,6 +2,7 @@
 
 mod calls;
 mod doors;
+mod fairness;
 mod fault;
 mod support;
 
@@ -21,6 +22,7 @@ mod guides;
 mod held_snapshot;
 mod input;
 mod keys;
+mod lanes;
 mod layers;
 mod leases;
 mod ledger;
@@ -39,6 +41,7 @@ mod parts;
 mod prepared;
 mod projection;
 mod publish;
+mod rates;
 mod reading;
 mod reconciling;
 mod reconnect;

@@ -33,6 +33,7 @@ const FUNCTIONS: &[(&str, &[&str])] = &[
     ("renew", &["worker"]),
     ("expired", &["worker"]),
     ("take_sweep", &["worker"]),
+    ("promote_waiting", &["worker"]),
     ("sequence", &["worker"]),
     ("subscribe", &["worker"]),
     ("claim_subscription", &["worker"]),
@@ -84,6 +85,8 @@ const FUNCTIONS: &[(&str, &[&str])] = &[
     ("operator_retry", &["operator"]),
     ("operator_pause", &["operator"]),
     ("operator_history", &["operator"]),
+    ("operator_queue_set", &["operator"]),
+    ("operator_key_limit", &["operator"]),
     ("operator_subscription_pause", &["operator"]),
     ("operator_subscription_rewind", &["operator"]),
     ("operator_subscription_skip", &["operator"]),
@@ -92,6 +95,23 @@ const FUNCTIONS: &[(&str, &[&str])] = &[
     ("operator_relay_retry", &["operator"]),
     ("operator_rotate_history", &["operator"]),
     // Parts of the others, called with the owner's rights only.
+    ("advance_lanes", &[]),
+    ("claim_governed", &[]),
+    ("cool_down", &[]),
+    ("fair_lanes", &[]),
+    ("free_units", &[]),
+    ("govern", &[]),
+    ("job_ended", &[]),
+    ("lane_insert", &[]),
+    ("lane_next", &[]),
+    ("pace_keys", &[]),
+    ("pair_units", &[]),
+    ("queue_setting_valid", &[]),
+    ("refill_rate", &[]),
+    ("release_permits", &[]),
+    ("share_of", &[]),
+    ("take_key_units", &[]),
+    ("take_rate_slots", &[]),
     ("audit_append", &[]),
     ("audit_hash", &[]),
     ("event_valid", &[]),
@@ -112,7 +132,7 @@ const FUNCTIONS: &[(&str, &[&str])] = &[
 ];
 
 /// What a producer may write in a plain INSERT into jobs: nothing of the lease, nothing of the status.
-const INSERTABLE: [&str; 11] = [
+const INSERTABLE: [&str; 14] = [
     "id",
     "organization_id",
     "queue",
@@ -124,6 +144,9 @@ const INSERTABLE: [&str; 11] = [
     "max_attempts",
     "timeout",
     "traceparent",
+    "ordering_key",
+    "limit_key",
+    "rate_key",
 ];
 
 /// Likewise into outbox_events: nothing of the relay's lease, and neither of the columns that decide the order.
@@ -492,7 +515,7 @@ async fn a_worker_an_observer_and_an_operator_need_no_more_than_their_role() {
 
     let observer =
         Observer::connect(&dsn(&login(&db, Some("observer")).await), &SchemaName::default()).await.unwrap();
-    assert_eq!(observer.queues().await.unwrap().len(), 1);
+    assert_eq!(observer.queues().await.unwrap().len(), 8);
     assert_eq!(observer.jobs(&JobFilter::default()).await.unwrap().len(), 1);
     assert_eq!(observer.job(outhaul::JobId(job.id)).await.unwrap().unwrap().attempt_history.len(), 2);
     assert_eq!(observer.audit(None, 10).await.unwrap().len(), 4);
@@ -609,6 +632,8 @@ async fn shadow_objects_are_never_used_by_any_function() {
             "outhaul.enqueue_many('q', 't', '{1,2}', array['01a22d96-f667-741b-9170-ea2010b260f1', '01a22d96-f667-741b-9170-ea2010b260f2']::uuid[], '{a,b}')".into(),
             "outhaul.enqueue_many('q', 't', '{1}', array['01a22d96-f667-741b-9170-ea2010b260f3']::uuid[])".into(),
             "outhaul.cancel('01a22d96-f667-741b-9170-ea2010b260f3')".into(),
+            format!("outhaul.enqueue('limits', 't', '1', organization_id => {id}, ordering_key => 'o', limit_key => 'l', rate_key => 'r')"),
+            "outhaul.enqueue_many('limits', 't', '{1,2}', array['01a22d96-f667-741b-9170-ea2010b260e1', '01a22d96-f667-741b-9170-ea2010b260e2']::uuid[], ordering_keys => '{o,p}', limit_keys => '{l,l}', rate_keys => '{r,r}')".into(),
             "outhaul.schema_state()".into(),
             format!("outhaul.publish('a.b', 'a', {id}, '1', {id}, idempotency_key => 'k')"),
             format!("outhaul.publish('a.b', 'a', {id}, '1', idempotency_key => 'k')"),
@@ -617,6 +642,8 @@ async fn shadow_objects_are_never_used_by_any_function() {
         ("worker", vec![
             "outhaul.floors('q')".into(), "outhaul.next_due('q')".into(), "outhaul.canary('c')".into(),
             format!("outhaul.claim('q', 2, {id}, '60 s')"),
+            format!("outhaul.claim('limits', 5, {id}, '60 s') c cross join lateral outhaul.fail(array[c.id], array[c.lease_token], array[c.claim_no], '{{retry}}', '{{5}}', '{{rate_limited}}', '{{b}}', '{{c}}')"),
+            format!("outhaul.claim('limits', 5, {id}, '60 s', tell => true)"), "outhaul.promote_waiting('limits')".into(),
             "outhaul.publish_floors('q', '{0}', '{0}', '{null}', '{5}')".into(),
             format!("outhaul.renew(array[{id}], array[{token}], '60 s')"), "outhaul.expired('q', 5)".into(), "outhaul.take_sweep('q', '1 s')".into(),
             format!("outhaul.complete(array[{id}], array[{token}], '{{1}}')"),
@@ -652,7 +679,8 @@ async fn shadow_objects_are_never_used_by_any_function() {
         ]),
         ("operator", vec![
             format!("outhaul.show_payload({id})"), "outhaul.operator_pause('q', true, 'r')".into(), "outhaul.operator_pause('q', false)".into(),
-            "outhaul.operator_history('q', 'row')".into(), format!("outhaul.operator_retry({id})"), format!("outhaul.operator_cancel({id})"),
+            "outhaul.operator_history('q', 'row')".into(), "outhaul.operator_key_limit('limits', 'l', 1)".into(),
+            "outhaul.operator_queue_set('limits', '{\"max_running\": 3, \"rate\": 5, \"rate_per_seconds\": 1, \"cool_until\": null}')".into(), format!("outhaul.operator_retry({id})"), format!("outhaul.operator_cancel({id})"),
             format!("outhaul.show_event_payload({id})"), format!("outhaul.operator_relay_retry({id})"),
             "outhaul.operator_subscription_pause('u', true, 'r')".into(), "outhaul.operator_subscription_rewind('u', '0', 'r')".into(),
             "outhaul.operator_subscription_skip('u', 1, 'r')".into(), "outhaul.operator_subscription_unpark('u', 1, 'r')".into(),

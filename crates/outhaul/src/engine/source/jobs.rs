@@ -130,7 +130,9 @@ impl Jobs {
         self.served.store(pace::served_last(served, shares), Ordering::Relaxed);
         let mut batch = self.batch(&rows, n, sent, took);
         batch.kept_back = told.is_some();
-        batch.again = told.and_then(|row| row.get::<_, Option<i64>>(12)).map(|ms| Duration::from_millis(ms.max(0) as u64));
+        batch.again = told
+            .and_then(|row| row.get::<_, Option<i64>>(12))
+            .map(|ms| Duration::from_millis(ms.max(0) as u64));
         if scan == Scan::Ordinary || known.is_none() {
             self.advance(known.unwrap_or_default(), &rows, n, batch.kept_back, sent);
         } else if scan == Scan::Near {
