@@ -256,6 +256,10 @@ CREATE FUNCTION outhaul.free_units(queue text, limit_key text, max_running integ
     SET jit TO 'off'
     AS '...';
 
+CREATE FUNCTION outhaul.given_back(subscription text, before timestamp with time zone DEFAULT 'infinity'::timestamp with time zone) RETURNS bigint
+    LANGUAGE sql STABLE
+    AS '...';
+
 CREATE FUNCTION outhaul.govern(queue text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
@@ -651,6 +655,13 @@ CREATE FUNCTION outhaul.show_audit(before bigint DEFAULT NULL::bigint, n integer
     SET enable_mergejoin TO 'off'
     AS '...';
 
+CREATE FUNCTION outhaul.show_dispositions(id uuid) RETURNS TABLE(subscription text, "position" bigint, event_id uuid, event_type text, aggregate_type text, aggregate_id uuid, parked_at timestamp with time zone, how text, attempts integer, error_class text, error_code text, error_summary text, unparked_at timestamp with time zone)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
 CREATE FUNCTION outhaul.show_event(id uuid) RETURNS TABLE(seq bigint, id uuid, event_type text, aggregate_type text, aggregate_id uuid, schema_version integer, occurred_at timestamp with time zone, at timestamp with time zone, "position" bigint, relay text, organization_id uuid, partition_key text, traceparent text, available_at timestamp with time zone, attempts integer, processed_at timestamp with time zone, last_error text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
@@ -721,6 +732,11 @@ CREATE FUNCTION outhaul.show_queues(cap integer DEFAULT 10000) RETURNS TABLE(que
     SET enable_bitmapscan TO 'off'
     SET enable_material TO 'off'
     SET jit TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.show_set_aside(subscription text) RETURNS TABLE(parked bigint, skipped bigint, given_back bigint)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
 
 CREATE FUNCTION outhaul.show_subscriptions(subscription text DEFAULT NULL::text) RETURNS TABLE(name text, id uuid, "position" bigint, head bigint, behind bigint, oldest_ms bigint, policy text, event_types text[], aggregate_types text[], epoch integer, attempts integer, blocked_position bigint, due_at timestamp with time zone, leased_by uuid, lease_until timestamp with time zone, moved_at timestamp with time zone, caught_up_at timestamp with time zone, seen_at timestamp with time zone, paused_reason text, stuck_class text, stuck_code text, stuck_summary text, parked bigint, holds text, moved_ms bigint, caught_up_ms bigint)
@@ -1534,6 +1550,8 @@ GRANT ALL ON FUNCTION outhaul.floors(queue text) TO outhaul_worker;
 
 REVOKE ALL ON FUNCTION outhaul.free_units(queue text, limit_key text, max_running integer, n integer) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION outhaul.given_back(subscription text, before timestamp with time zone) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION outhaul.govern(queue text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.history_truncated("position" bigint) FROM PUBLIC;
@@ -1681,6 +1699,9 @@ GRANT ALL ON FUNCTION outhaul.show_attempts(job_id uuid) TO outhaul_observer;
 REVOKE ALL ON FUNCTION outhaul.show_audit(before bigint, n integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.show_audit(before bigint, n integer) TO outhaul_observer;
 
+REVOKE ALL ON FUNCTION outhaul.show_dispositions(id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.show_dispositions(id uuid) TO outhaul_observer;
+
 REVOKE ALL ON FUNCTION outhaul.show_event(id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.show_event(id uuid) TO outhaul_observer;
 
@@ -1713,6 +1734,9 @@ GRANT ALL ON FUNCTION outhaul.show_payload(id uuid) TO outhaul_operator;
 REVOKE ALL ON FUNCTION outhaul.show_queues(cap integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.show_queues(cap integer) TO outhaul_worker;
 GRANT ALL ON FUNCTION outhaul.show_queues(cap integer) TO outhaul_observer;
+
+REVOKE ALL ON FUNCTION outhaul.show_set_aside(subscription text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.show_set_aside(subscription text) TO outhaul_observer;
 
 REVOKE ALL ON FUNCTION outhaul.show_subscriptions(subscription text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.show_subscriptions(subscription text) TO outhaul_observer;

@@ -151,7 +151,7 @@ pub(crate) fn or_dash<T: Display>(value: Option<T>) -> String {
 }
 
 /// Facts as lines, each behind its word; those without a value are left out.
-pub(crate) fn facts<const N: usize>(facts: [(&str, Option<String>); N]) -> Vec<String> {
+pub(crate) fn facts<'a>(facts: impl IntoIterator<Item = (&'a str, Option<String>)>) -> Vec<String> {
     facts.into_iter().filter_map(|(word, value)| Some(format!("{word:<12} {}", value?))).collect()
 }
 

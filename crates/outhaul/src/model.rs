@@ -506,6 +506,8 @@ pub struct Failure {
     pub(crate) code: Option<String>,
     pub(crate) summary: String,
     pub(crate) detail: Option<Box<dyn std::error::Error + Send + Sync>>,
+    /// The rule of a projection that failed.
+    pub(crate) rule: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -542,7 +544,13 @@ impl Failure {
 
     /// Not yet: runs again after a delay without spending the attempt, up to 100 times a job.
     pub fn snooze(delay: Duration) -> Failure {
-        Failure { kind: FailureKind::Snooze(delay), code: None, summary: "not yet".into(), detail: None }
+        Failure {
+            kind: FailureKind::Snooze(delay),
+            code: None,
+            summary: "not yet".into(),
+            detail: None,
+            rule: None,
+        }
     }
 
     /// A short stable code for grouping, such as `http_503`: lower-case letters, digits and `_`, up to 64 bytes.
@@ -560,7 +568,13 @@ impl Failure {
     }
 
     pub(crate) fn of_class(class: FailureClass, error: impl fmt::Display) -> Failure {
-        Failure { kind: FailureKind::Class(class), code: None, summary: error.to_string(), detail: None }
+        Failure {
+            kind: FailureKind::Class(class),
+            code: None,
+            summary: error.to_string(),
+            detail: None,
+            rule: None,
+        }
     }
 }
 
@@ -581,6 +595,7 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
             code: None,
             summary: error.to_string(),
             detail: Some(Box::new(error)),
+            rule: None,
         }
     }
 }

@@ -6,8 +6,8 @@ mod gauges;
 mod outbox;
 
 pub use outbox::{
-    EventDetail, EventFilter, EventView, Hold, OutboxFinding, OutboxView, ParkedView, RelayView,
-    SubscriptionView, TailView,
+    Disposition, EventDetail, EventFilter, EventView, Hold, OutboxFinding, OutboxView, ParkedView, RelayView,
+    SetAside, SubscriptionView, TailView,
 };
 
 use std::time::Duration;

@@ -96,13 +96,13 @@ impl Projection {
     pub(crate) fn jobs_of(&self, event: &RecordedEvent) -> std::result::Result<Vec<NewJob>, Failure> {
         let mut jobs = Vec::new();
         for rule in self.rules.iter().filter(|rule| rule.event_type == event.event_type) {
-            let Some(mut job) = (rule.make)(event)? else { continue };
+            let Some(mut job) = (rule.make)(event).map_err(|failure| rule.failed(failure))? else { continue };
             job.idempotency_key = Some(format!("{}/{}/{}", self.subscription.name, rule.name, event.id));
             job.organization = job.organization.or(event.organization);
             job.traceparent = job.traceparent.or_else(|| event.traceparent.clone());
             job.check().map_err(|error| {
                 let code = error.code();
-                Failure::permanent(format!("rule {}: {error}", rule.name)).code(code)
+                rule.failed(Failure::permanent(error).code(code))
             })?;
             jobs.push(job);
         }
@@ -156,6 +156,13 @@ impl Rule {
             Ok(Some(NewJob::raw(&copied.queue, &copied.job_type, event.payload.to_string())))
         };
         Rule { copies: Some(job), ..Rule::new(name, event_type, make) }
+    }
+
+    /// A failure that says which rule it is of.
+    fn failed(&self, mut failure: Failure) -> Failure {
+        failure.summary = format!("rule {}: {}", self.name, failure.summary);
+        failure.rule = Some(self.name.clone());
+        failure
     }
 
     /// Gives it another name.

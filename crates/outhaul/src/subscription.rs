@@ -111,7 +111,8 @@ impl Subscription {
     }
 
     /// Sets an event aside that has failed this often in a row, 1 to 1000, or for good, and goes on behind it. Without
-    /// this the cursor waits at the event, however long, and says why.
+    /// this the cursor waits at the event, however long, and says why: it tries again after the delays of the worker's
+    /// [`RetryPolicy`](crate::RetryPolicy), and after a permanent failure once in its longest, which is an hour by default.
     pub fn park_after(mut self, attempts: i32) -> Subscription {
         self.parks_after = Some(attempts);
         self

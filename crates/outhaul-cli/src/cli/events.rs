@@ -14,7 +14,8 @@ pub(crate) struct Publish {
     pub(crate) event_type: String,
     /// The type of the thing that the fact is about, such as order
     pub(crate) aggregate_type: String,
-    /// The id of that thing
+    /// The id of that thing, a UUID
+    #[arg(value_parser = parse_thing)]
     pub(crate) aggregate_id: Uuid,
     /// The payload as JSON, or - to read it from standard input
     #[arg(value_name = "JSON|-", default_value = "{}", allow_hyphen_values = true)]
@@ -49,13 +50,16 @@ const PUBLISH_HELP: &str = "\
 An event is a fact, in the past tense, and belongs in the transaction that makes it one:
   update orders set paid = true where id = $1 and not paid;
   select outhaul.publish('order.paid', 'order', $1, '{\"cents\": 995}');
-This command is for trying things out and for repairs.";
+This command is for trying things out and for repairs.
+
+A thing whose key is no UUID needs one that is always the same: a column of its row, or
+uuid_generate_v5 of its key.";
 
 #[derive(Subcommand)]
 pub(crate) enum Outbox {
     /// List events, the last one inserted first
     List(OutboxList),
-    /// Show one event and what became of it
+    /// Show one event, what became of it, and which subscriptions have set it aside
     Show {
         /// The event's id
         id: EventId,
@@ -108,8 +112,8 @@ pub(crate) struct OutboxList {
     /// Only about things of this type
     #[arg(long, value_name = "TYPE")]
     pub(crate) aggregate_type: Option<String>,
-    /// Only about this thing
-    #[arg(long, value_name = "UUID")]
+    /// Only about the thing with this id
+    #[arg(long, value_name = "UUID", value_parser = parse_thing)]
     pub(crate) aggregate_id: Option<Uuid>,
     /// Only those that the relay has parked
     #[arg(long)]
@@ -144,15 +148,21 @@ With --json each event is one object on a line of its own. Events get their posi
 workers that read them: while none runs nothing new is printed. When the database is away it
 is waited for, and the tail goes on behind the event that was printed last.";
 
+const SUBS_HELP: &str = "\
+BEHIND counts positions up to the head, of whatever type: also those of events that the subscription's
+filter leaves out, which it passes without handling them. OLDEST is the age of the first of them.
+PARKED counts events that failed after their last attempt; subs show tells what was skipped or given back.";
+
 #[derive(Subcommand)]
 pub(crate) enum Subs {
     /// List subscriptions, the one whose oldest event waits longest first
+    #[command(after_help = SUBS_HELP)]
     List {
         /// Print one JSON object for each subscription
         #[arg(long, conflicts_with = "json")]
         jsonl: bool,
     },
-    /// Show one subscription, what holds it back, and what it has parked
+    /// Show one subscription, what holds it back, and what it has set aside
     Show(SubsShow),
     /// Stop a subscription; what runs goes on
     Pause(SubsAct),
@@ -160,7 +170,7 @@ pub(crate) enum Subs {
     Resume(SubsAct),
     /// Deliver again: set the position of a subscription back
     Rewind(SubsRewind),
-    /// Go past the event that is next, which is kept as skipped
+    /// Leave out the event that is next, or that it waits at, which is kept as skipped
     Skip {
         /// The subscription's name
         name: String,
@@ -194,6 +204,7 @@ pub(crate) enum Subs {
 }
 
 #[derive(Args)]
+#[command(after_help = SUBS_HELP)]
 pub(crate) struct SubsShow {
     /// The subscription's name
     pub(crate) name: String,
@@ -214,11 +225,17 @@ pub(crate) struct SubsAct {
     pub(crate) reason: Option<String>,
 }
 
+const REWIND_HELP: &str = "\
+A position is the last one that counts as handled: --to 7 delivers 8 and what follows, --to 6 also 7.
+What was parked, skipped or given back after it comes again in its place, once, and is aside no more.
+What was given back up to it still comes first. What the filter leaves out stays aside.";
+
 #[derive(Args)]
+#[command(after_help = REWIND_HELP)]
 pub(crate) struct SubsRewind {
     /// The subscription's name
     pub(crate) name: String,
-    /// To the oldest event that is kept, behind a position, or to a time
+    /// Deliver what follows: from the oldest event that is kept on, after a position (--to 7 begins with 8), or from a time on
     #[arg(long, value_name = "beginning|POSITION|TIME", value_parser = parse_earlier, allow_hyphen_values = true)]
     pub(crate) to: Start,
     #[command(flatten)]
@@ -226,6 +243,12 @@ pub(crate) struct SubsRewind {
     /// Why, for the audit record
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
+}
+
+fn parse_thing(text: &str) -> Result<Uuid, String> {
+    let form = "an aggregate id is a UUID, such as 01a22d96-f667-741b-9170-ea2010b260f0: the key of the thing's row, or a column \
+        beside it where the key is something else";
+    text.parse().map_err(|_| form.to_owned())
 }
 
 fn parse_moment(text: &str) -> Result<Timestamp, String> {
@@ -246,7 +269,9 @@ fn parse_start(text: &str) -> Result<Start, String> {
 }
 
 fn parse_earlier(text: &str) -> Result<Start, String> {
-    match parse_start(text)? {
+    let form =
+        "write beginning, a position such as 4711, or date, time and zone, such as 2026-12-01T08:00:00Z";
+    match parse_start(text).map_err(|_| form.to_owned())? {
         Start::Now => Err("a rewind to now would leave out what was not handled; to leave one event out: outhaul subs skip NAME POSITION --reason TEXT".to_owned()),
         start => Ok(start),
     }

@@ -17,7 +17,8 @@ pub(crate) fn run(what: &ConfigCommand, global: &Global) -> anyhow::Result<Exit>
     let ConfigCommand::Show { origin } = what;
     let settings = settings(global);
     if global.json {
-        global.print_json(&serde_json::json!({ "settings": settings }))?;
+        global
+            .print_json(&serde_json::json!({ "settings": settings, "warnings": global.config.warnings() }))?;
         return Ok(Exit::Ok);
     }
     let header: &[&str] = if *origin { &["KEY", "VALUE", "ORIGIN"] } else { &["KEY", "VALUE"] };
@@ -29,6 +30,9 @@ pub(crate) fn run(what: &ConfigCommand, global: &Global) -> anyhow::Result<Exit>
         row
     };
     global.print_table(header, settings.into_iter().map(row).collect())?;
+    for warning in global.config.warnings() {
+        global.say(format_args!("warning: {warning}"));
+    }
     Ok(Exit::Ok)
 }
 

@@ -2,7 +2,7 @@
 
 mod tail;
 
-use outhaul::{EventDetail, EventFilter, EventId, EventView, OutboxFinding, OutboxView};
+use outhaul::{Disposition, EventDetail, EventFilter, EventId, EventView, OutboxFinding, OutboxView};
 use serde_json::json;
 
 use super::each::{Acted, Things, each};
@@ -75,9 +75,10 @@ async fn show(id: EventId, payload: bool, global: &Global) -> anyhow::Result<Exi
             )
             .into());
     }
+    let aside = observer.dispositions(id).await?;
     let payload = if payload { observer.event_payload(id).await? } else { None };
     if global.json {
-        let mut shown = json!({ "events": stored });
+        let mut shown = json!({ "events": stored, "set_aside_by": aside });
         if let Some(payload) = &payload {
             shown["payload"] = serde_json::from_str(payload)?;
         }
@@ -86,6 +87,12 @@ async fn show(id: EventId, payload: bool, global: &Global) -> anyhow::Result<Exi
     }
     for line in stored.iter().flat_map(of_event) {
         global.print(line)?;
+    }
+    if !aside.is_empty() {
+        global.print(global.bold("set aside by"))?;
+        for line in facts(aside.iter().map(|one| (&*one.subscription, Some(of_disposition(one))))) {
+            global.print(line)?;
+        }
     }
     if let Some(payload) = payload {
         global.print(format_args!("payload      {payload}"))?;
@@ -118,6 +125,15 @@ fn of_event(detail: &EventDetail) -> Vec<String> {
         ("trace", detail.traceparent.clone()),
     ]));
     lines
+}
+
+/// What a subscription has done with an event, in a line.
+fn of_disposition(one: &Disposition) -> String {
+    let event = &one.parked;
+    let again = event.unparked_at.map(|at| format!(", given back {}", time(at))).unwrap_or_default();
+    let code = event.error_code.as_ref().map(|code| format!(", {code}")).unwrap_or_default();
+    let why = event.error_summary.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
+    format!("{} at position {}{again}{code}{why}", event.how, event.position)
 }
 
 async fn status(global: &Global) -> anyhow::Result<Exit> {

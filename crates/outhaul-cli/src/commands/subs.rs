@@ -1,7 +1,7 @@
 //! `outhaul subs list|show|pause|resume|rewind|skip|unpark|drop`.
 
 use anyhow::Error;
-use outhaul::{Hold, Observer, ParkedView, Start, SubscriptionView};
+use outhaul::{Hold, Observer, ParkedView, SetAside, Start, SubscriptionView};
 use serde_json::{Value, json};
 
 use super::each::{Acted, Things, each};
@@ -55,6 +55,7 @@ fn row(s: &SubscriptionView) -> Vec<String> {
 async fn show(args: &SubsShow, global: &Global) -> anyhow::Result<Exit> {
     let observer = observer(global).await?;
     let s = known(&observer, &args.name).await?;
+    let aside = observer.set_aside(&args.name).await?;
     let parked = observer.parked(&args.name, args.before, args.limit).await?;
     // A full page may be the last one; then the next is empty.
     let next = parked.last().filter(|_| parked.len() == args.limit as usize).map(|event| event.position);
@@ -62,17 +63,19 @@ async fn show(args: &SubsShow, global: &Global) -> anyhow::Result<Exit> {
     if global.json {
         let mut shown = serde_json::to_value(&s)?;
         shown["hint"] = advice.map_or(Value::Null, Value::String);
-        // Not `parked`, which is the number of them.
+        shown["skipped"] = aside.skipped.into();
+        shown["given_back"] = aside.given_back.into();
+        // Not `parked`, which is a number.
         shown["parked_events"] = serde_json::to_value(&parked)?;
         shown["next_before"] = next.into();
         global.print_json(&shown)?;
         return Ok(Exit::Ok);
     }
-    for line in of_subscription(&s) {
+    for line in of_subscription(&s, aside) {
         global.print(line)?;
     }
     if !parked.is_empty() {
-        global.print(global.bold("parked events"))?;
+        global.print(global.bold("events set aside"))?;
         let header = ["POSITION", "ID", "TYPE", "HOW", "AT", "ATTEMPTS", "CODE", "SUMMARY", "GIVEN_BACK"];
         global.print_table(&header, parked.iter().map(parked_row).collect())?;
     }
@@ -85,7 +88,8 @@ async fn show(args: &SubsShow, global: &Global) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-fn of_subscription(s: &SubscriptionView) -> Vec<String> {
+fn of_subscription(s: &SubscriptionView, aside: SetAside) -> Vec<String> {
+    let SetAside { parked, skipped, given_back } = aside;
     let list = |names: &Option<Vec<String>>| names.as_ref().map(|names| names.join(", "));
     let mut lines = vec![format!(
         "{}  position {} of {}  behind {}  {}",
@@ -103,7 +107,7 @@ fn of_subscription(s: &SubscriptionView) -> Vec<String> {
         ("paused", s.paused_reason.clone()),
         ("failing", failing(s)),
         ("next attempt", s.due_at.filter(|_| s.stuck_class.is_some()).map(time)),
-        ("parked", Some(s.parked.to_string())),
+        ("set aside", Some(format!("parked {parked}, skipped {skipped}, given back {given_back}"))),
         ("leased by", s.leased_by.map(|id| id.to_string())),
         ("lease until", s.lease_until.map(time)),
         ("moved", Some(time(s.moved_at))),

@@ -179,6 +179,12 @@ impl Config {
         &self.projections
     }
 
+    /// What is allowed and is hardly meant.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let bound = |job_type: &str| self.jobs.contains_key(job_type);
+        self.projections.iter().flat_map(|(name, declared)| declared.unbound(name, bound)).collect()
+    }
+
     /// Every setting with its value, free of secrets, and its origin.
     pub(crate) fn shown(&self) -> Vec<(&'static str, Option<String>, Option<&Origin>)> {
         let shown = |setting: &settings::Setting| {

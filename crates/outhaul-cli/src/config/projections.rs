@@ -95,6 +95,21 @@ impl Declared {
     }
 }
 
+impl Declared {
+    /// What to say about each rule whose jobs go to the queue `default` only because nothing names another.
+    pub(super) fn unbound(&self, name: &str, bound: impl Fn(&str) -> bool) -> Vec<String> {
+        let rules = self.form.rules.iter().filter(|rule| rule.queue.is_none() && !bound(&rule.job));
+        let text = |rule: &RuleForm| {
+            let (job, path) = (&rule.job, self.path.display());
+            format!(
+                "projection {name} makes {job} jobs that nobody here runs: they go to queue \"default\" and stay pending unless another \
+                 worker runs them there. In {path} bind the type, [jobs.{job:?}], or name the queue in the rule: queue = \"NAME\""
+            )
+        };
+        rules.map(text).collect()
+    }
+}
+
 /// Its rules, each as `event -> job`.
 impl std::fmt::Display for Declared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

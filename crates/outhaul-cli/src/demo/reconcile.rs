@@ -166,6 +166,8 @@ impl Books {
         let ghosts: HashSet<&Uuid> = read.filter(|event| !self.facts.contains(event)).collect();
         tally.phantom = ghosts.len();
         tally.rolled_back = sales.rolled_back_facts.len();
+        let follows = |job_type: &str| FACTS.iter().any(|(_, jobs)| jobs.contains(&job_type));
+        tally.jobs = self.operations.iter().filter(|operation| follows(&operation.job_type)).count();
         tally
     }
 
@@ -290,6 +292,8 @@ pub(super) struct EventTally {
     pub(super) phantom: usize,
     /// Facts of transactions that were rolled back.
     pub(super) rolled_back: usize,
+    /// Committed operations whose jobs the projection has made of facts.
+    pub(super) jobs: usize,
 }
 
 impl EventTally {

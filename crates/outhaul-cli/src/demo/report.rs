@@ -201,9 +201,14 @@ fn story(found: &Reconciliation) -> Vec<String> {
     lines.push(line(
         "facts",
         format!(
-            "{} committed, {} in the ledger; lost {}, twice {}, out of order {}; {} rolled back, {} of them read",
-            events.committed,
-            events.handled,
+            "{} committed; a projection turned them into {} jobs, a ledger read {} in order",
+            events.committed, events.jobs, events.handled
+        ),
+    ));
+    lines.push(line(
+        "",
+        format!(
+            "lost {}, twice {}, out of order {}; {} rolled back, {} of them read",
             none_or(events.lost_events.len()),
             none_or(events.twice),
             none_or(events.out_of_order),

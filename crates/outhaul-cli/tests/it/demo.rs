@@ -135,6 +135,7 @@ async fn nothing_committed_is_lost_when_a_worker_is_killed() {
     assert_eq!((fact("twice"), fact("out_of_order"), fact("phantom")), (0, 0, 0));
     assert_eq!(events["lost_events"].as_array().map(Vec::len), Some(0));
     assert!(fact("rolled_back") > 0, "{events}");
+    assert!(fact("jobs") > 60, "the projection makes more than one job of a fact: {events}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

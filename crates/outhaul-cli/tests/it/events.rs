@@ -74,7 +74,7 @@ async fn every_option_of_publish_reaches_the_row() {
     assert_eq!(answer, json!({"id": id, "result": "new"}));
 
     let shown = place.run(&["outbox", "show", id, "--payload", "--json"]).ok().json();
-    assert_eq!(keys(&shown), ["events", "payload"]);
+    assert_eq!(keys(&shown), ["events", "payload", "set_aside_by"]);
     assert_eq!(shown["payload"], json!({"cents": 995}));
     let stored = shown["events"].as_array().unwrap();
     assert_eq!(stored.len(), 1);
@@ -131,7 +131,7 @@ fn what_cannot_be_published_is_refused_before_anything_is_sent() {
     for (more, code, part) in [
         (&["bad type", "order", THING][..], "invalid_input", "event type is not valid"),
         (&["order.paid", "bad type", THING], "invalid_input", "aggregate type is not valid"),
-        (&["order.paid", "order", "7"], "usage", "AGGREGATE_ID"),
+        (&["order.paid", "order", "7"], "usage", "an aggregate id is a UUID"),
         (&["order.paid", "order", THING, "{"], "invalid_input", "JSON"),
         (&["order.paid", "order", THING, ""], "invalid_input", "the payload is empty"),
         (&["order.paid", "order", THING, "-"], "invalid_input", "the payload is empty"),
@@ -575,6 +575,27 @@ async fn an_event_is_skipped_shown_and_given_back() {
     assert_eq!((&page["parked_events"][0]["position"], &page["next_before"]), (&json!(4), &Value::Null));
     let table = place.run(&["subs", "show", "mails"]).ok().out;
     assert!(table.contains("POSITION\tID\tTYPE\tHOW\tAT\tATTEMPTS\tCODE\tSUMMARY\tGIVEN_BACK"), "{table}");
+    let told = place.run(&["outbox", "show", &ids[3]]).ok().out;
+    assert!(told.contains("mails        skipped at position 4: nobody needs it"), "{told}");
+    let told = place.run(&["outbox", "show", &ids[3], "--json"]).ok().json();
+    assert_eq!(
+        keys(&told["set_aside_by"][0]),
+        [
+            "aggregate_id",
+            "aggregate_type",
+            "attempts",
+            "error_class",
+            "error_code",
+            "error_summary",
+            "event_id",
+            "event_type",
+            "how",
+            "parked_at",
+            "position",
+            "subscription",
+            "unparked_at"
+        ]
+    );
 
     let ran = place.run(&["subs", "unpark", "mails", "4", "6", "5", "--json"]).exits(3);
     let expected = json!([
@@ -583,6 +604,18 @@ async fn an_event_is_skipped_shown_and_given_back() {
     assert_eq!(ran.json()["results"], expected);
     assert!(ran.problem()["message"].as_str().unwrap().contains("no event at position 6"), "{}", ran.err);
     place.run(&["subs", "unpark", "mails", "4"]).exits(3);
+    let told = place.run(&["subs", "show", "mails"]).ok().out;
+    assert!(told.contains("set aside    parked 0, skipped 0, given back 2\n"), "{told}");
+    let shown = subscription(&place);
+    assert_eq!(
+        (&shown["parked"], &shown["skipped"], &shown["given_back"]),
+        (&json!(0), &json!(0), &json!(2))
+    );
+    let told = place.run(&["outbox", "show", &ids[3]]).ok().out;
+    assert!(told.contains("mails        skipped at position 4, given back"), "{told}");
+    place.run(&["subs", "skip", "mails", "6", "--reason", "another stands before it"]).exits(4);
+    let done = place.run(&["subs", "skip", "mails", "4", "--reason", "after all", "--json"]).ok().json();
+    assert_eq!(done, json!({"subscription": "mails", "skipped": 4, "position": 5}));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -607,6 +640,10 @@ async fn a_subscription_is_rewound_with_a_yes() {
         let problem =
             place.run(&["subs", "rewind", "mails", "--to", to, "--yes", "--json"]).exits(2).problem();
         assert!(problem["message"].as_str().unwrap().contains(part), "{to}: {problem}");
+        // What it refuses it does not propose.
+        let proposed = to != "now"
+            && problem.to_string().split(|c: char| !c.is_alphanumeric()).any(|word| word == "now");
+        assert!(!proposed, "{to}: {problem}");
     }
     place.run(&["subs", "rewind", "mails", "--yes"]).exits(2);
 }

@@ -99,4 +99,94 @@ payload.user = { from = "/payload/user" }
     .await;
     worker.term().unwrap();
     assert_eq!(worker.wait(PATIENCE).await.unwrap().code(), Some(0), "{}", place.log());
+    let event = "select event_id::text from outhaul.show_parked('p')";
+    let event: String = client.query_one(event, &[]).await.unwrap().get(0);
+    let log = place.log();
+    let line = log.lines().find(|line| line.contains("attempt failed")).expect("a line about the failure");
+    let line: Value = serde_json::from_str(line).unwrap();
+    for (key, value) in [
+        ("subscription", json!("p")),
+        ("rule", json!("mail.receipt")),
+        ("position", json!(2)),
+        ("event_id", json!(event)),
+        ("event_type", json!("order.paid")),
+        ("attempt", json!(1)),
+        ("max_attempts", json!(1)),
+        ("code", json!("payload_missing")),
+        ("job_id", Value::Null),
+        ("job_type", Value::Null),
+        ("queue", Value::Null),
+    ] {
+        assert_eq!(line[key], value, "{key}: {line}");
+    }
+    assert!(line["error"].as_str().unwrap().starts_with("rule mail.receipt: "), "{line}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_file_of_the_guide_makes_the_job_that_its_rust_makes() {
+    let guide = include_str!("../../../../docs/guides/outbox-or-job.md");
+    let file = guide.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let database = migrated().await;
+    let place = Place::at(&database);
+    place.script("send-receipt", "cat > receipt.json");
+    place.write("outhaul.toml", file);
+    let client = client(&database.url()).await;
+    let order = "01a22d96-f667-741b-9170-ea2010b260f0";
+    let publish = format!("select outhaul.publish('order.paid', 'order', '{order}', '{{\"cents\": 995}}')");
+    client.batch_execute(&publish).await.unwrap();
+    let mut worker = place.worker(&[]).await;
+    until("the receipt is sent", || place.read("receipt.json").ends_with('}')).await;
+    worker.term().unwrap();
+    assert_eq!(worker.wait(PATIENCE).await.unwrap().code(), Some(0), "{}", place.log());
+    let receipt: Value = serde_json::from_str(&place.read("receipt.json")).unwrap();
+    assert_eq!(receipt, json!({"order": order, "cents": 995}));
+    let key = "select kind || ' ' || regexp_replace(key, '[^/]*$', '') from outhaul.job_keys";
+    let key: String = client.query_one(key, &[]).await.unwrap().get(0);
+    // What the guide's `Rule::typed("receipt", ...)` of the projection order-jobs has as well.
+    assert_eq!(key, "mail.receipt order-jobs/receipt/");
+    assert!(!place.log().contains("WARN"), "{}", place.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_says_what_it_reads_and_which_jobs_nobody_is_bound_to() {
+    let database = migrated().await;
+    let place = Place::at(&database);
+    place.bind("mail.receipt", "cat", "queue = \"mail\"\n");
+    let rules = r#"
+[[projections.order-jobs.rules]]
+event = "order.paid"
+job = "mail.receipt"
+[[projections.order-jobs.rules]]
+event = "order.paid"
+job = "audit.copy"
+queue = "audit"
+[[projections.order-jobs.rules]]
+event = "order.paid"
+job = "stock.book"
+"#;
+    place.write("outhaul.toml", &(place.read("outhaul.toml") + rules));
+    let mut worker = place.worker(&[]).await;
+    worker.term().unwrap();
+    assert_eq!(worker.wait(PATIENCE).await.unwrap().code(), Some(0), "{}", place.log());
+    let log = place.log();
+    let warnings: Vec<&str> = log.lines().filter(|line| line.contains("WARN")).collect();
+    assert_eq!(warnings.len(), 1, "{log}");
+    for part in ["projection order-jobs", "stock.book", "queue \\\"default\\\"", "[jobs.\\\"stock.book\\\"]"]
+    {
+        assert!(warnings[0].contains(part), "{part}: {}", warnings[0]);
+    }
+    let shown = place.run(&["config", "show"]).ok();
+    assert!(shown.err.contains("stock.book") && !shown.err.contains("audit.copy"), "{}", shown.err);
+    let shown = place.run(&["config", "show", "--json"]).ok().json();
+    assert_eq!(shown["warnings"].as_array().unwrap().len(), 1, "{shown}");
+
+    let options = outhaul_local::ChildOptions::new().output_to(place.path("text.log"));
+    let mut worker = outhaul_local::Child::spawn(place.command(&["work"]), options).unwrap();
+    until("it says what it works and reads", || {
+        let text = place.read("text.log");
+        text.contains("queue mail, ") && text.contains("projection order-jobs: order.paid -> mail.receipt")
+    })
+    .await;
+    worker.term().unwrap();
+    assert_eq!(worker.wait(PATIENCE).await.unwrap().code(), Some(0), "{}", place.read("text.log"));
 }

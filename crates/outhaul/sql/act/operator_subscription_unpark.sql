@@ -1,5 +1,6 @@
 -- operator_subscription_unpark: give a parked or skipped event back to its subscription, as an operator, on the record. It is
--- handled by itself before what is new, so later events of its aggregate may have been handled already.
+-- handled by itself before what is new, so later events of its aggregate may have been handled already. It does not wait behind
+-- the failure of another event: the subscription is due at once.
 -- Parameters: name; position of the event; reason. Returns unparked or not_found.
 -- Index: subscription_parked_pkey. Locks: the parked row, the subscription's row, the audit head.
 create or replace function operator_subscription_unpark(name text, "position" bigint, reason text default null) returns text
@@ -16,6 +17,7 @@ begin
   if not found then
     return 'not_found';
   end if;
+  update subscriptions x set due_at = '-infinity' where x.name = s.name;
   n := audit_append('subs.unpark', s.name, jsonb_build_object('position', operator_subscription_unpark."position"),
                     operator_subscription_unpark.reason);
   woke := wake(clock_timestamp());

@@ -1,7 +1,7 @@
 -- publish: one event, in the caller's transaction.
 -- Call it after the row of the aggregate is locked by the change itself: events of one aggregate are then
 -- delivered in the order of its changes. A guarded UPDATE that changed no row is no fact: publish nothing.
--- Parameters: the event's columns. partition_key NULL means the aggregate's id; notify => false leaves out the
+-- Parameters: the event's columns; aggregate_id, a UUID, is the key of the thing's row or a column beside it. partition_key NULL means the aggregate's id; notify => false leaves out the
 -- wake-up. With an idempotency key the fact is stored once, within its organization and type.
 -- Returns the id of the event: the caller's (or a new one), or, when the key is in use, that of the event which
 -- has it. Another payload under the same key raises OH002.

@@ -3,6 +3,7 @@
 -- Events that the filter leaves out are stepped over; when nothing else follows, the cursor moves past them at once.
 -- After a failure one event is given at a time, so that the next failure names its event.
 -- An event that an operator gave back (unparked) comes first and by itself; the cursor does not move for it.
+-- Attempts are those of the first event, and not of another that had failed before.
 -- Parameters: name; n, the most events, 1 to 10000; worker, the caller's id; lease, its length.
 -- Returns the events in order; through, the position to checkpoint when all are handled; unparked, true for one given
 -- back. Nothing when there is nothing to do: paused, leased, waiting after a failure, or at the head.
@@ -62,13 +63,12 @@ begin
     claim_subscription.n := 1;
   end if;
   return query
-    select s.id, token, s.claim_no + 1, s.attempts + 1,
+    select s.id, token, s.claim_no + 1, case when s.blocked_position = p.position then s.attempts + 1 else 1 end,
            s.max_attempts, s.policy::text, s.position, true, p.position, p.seq, p.at, p.event_id,
            p.organization_id, p.aggregate_type, p.aggregate_id, p.event_type, p.schema_version, p.payload::text,
            p.occurred_at, p.partition_key, p.traceparent
       from subscription_parked p
-     where p.subscription = s.name and p.unparked_at is not null
-     order by p.position limit 1;
+     where p.subscription = s.name and p.position = given_back(s.name);
   get diagnostics got = row_count;
   low := s.position;
   -- Bounded, so that a filter which lets little through does not make one call read a whole history.
@@ -77,7 +77,7 @@ begin
     high := least(low + greatest(claim_subscription.n, case when s.event_types is null and s.aggregate_types is null then 1 else 1000 end),
                   head.last_position);
     return query
-      select s.id, token, s.claim_no + 1, s.attempts + 1,
+      select s.id, token, s.claim_no + 1, case when s.blocked_position = min(e.position) over () then s.attempts + 1 else 1 end,
            s.max_attempts, s.policy::text,
              -- As many as were asked for: there may be more before the end of the window.
              case when count(*) over () = claim_subscription.n then max(e.position) over () else high end, false,

@@ -26,7 +26,7 @@ begin
     if found_at > head then
       raise exception using errcode = 'OH001', column = 'start',
         message = format('position %s lies beyond the head, which is at %s', found_at, head),
-        hint = 'Use a position up to the head, or now.';
+        hint = 'Use a position up to the head.';
     end if;
     return found_at;
   end if;
@@ -45,7 +45,7 @@ begin
   exception when invalid_datetime_format or datetime_field_overflow then
     raise exception using errcode = 'OH001', column = 'start',
       message = 'the start of a subscription cannot be read',
-      hint = 'Use beginning, now, a position such as 4711, or a time such as 2030-01-31 12:00:00+00.';
+      hint = 'Use beginning, a position such as 4711, or a time such as 2030-01-31 12:00:00+00; what is new may start with now, too.';
   end;
   return greatest(coalesce(found_at, head), oldest);
 end $$;

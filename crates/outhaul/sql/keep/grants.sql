@@ -41,7 +41,7 @@ begin
         ('show_queues', 'observer'), ('show_jobs', 'observer'), ('show_job', 'observer'), ('show_attempts', 'observer'),
         ('show_workers', 'observer'), ('show_upkeep', 'observer'), ('show_notifications', 'observer'), ('show_audit', 'observer'),
         ('show_subscriptions', 'observer'), ('show_parked', 'observer'), ('show_events', 'observer'), ('show_event', 'observer'),
-        ('tail_events', 'observer'),
+        ('show_dispositions', 'observer'), ('show_set_aside', 'observer'), ('tail_events', 'observer'),
         ('show_outbox', 'observer'), ('reconcile_outbox', 'observer'), ('show_subscriptions', 'worker'), ('show_outbox', 'worker'),
         ('show_payload', 'operator'), ('show_event_payload', 'operator'), ('audit_verify', 'observer'),
         ('operator_cancel', 'operator'), ('operator_retry', 'operator'), ('operator_pause', 'operator'),

@@ -62,5 +62,8 @@ as $$ /* outhaul:reconcile_outbox */
   (select 'parked_beyond_cursor', p.seq, p.position, p.subscription, format('its cursor is at %s and will deliver it again', s.position)
      from subscription_parked p join subscriptions s on s.name = p.subscription
     where p.position > s.position and p.unparked_at is null
+      -- What the filter leaves out, no cursor brings again.
+      and (s.event_types is null or p.event_type = any (s.event_types))
+      and (s.aggregate_types is null or p.aggregate_type = any (s.aggregate_types))
     order by p.position limit reconcile_outbox.n)
 $$;

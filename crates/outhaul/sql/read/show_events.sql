@@ -1,5 +1,5 @@
 -- show_events: events of the outbox without their payload, the latest first.
--- Parameters: before, a seq to page on, NULL for the first page; n, the most rows; event_type, aggregate_type,
+-- Parameters: before, a seq to page on, NULL for the first page; n, the most rows, 1 to 1000; event_type, aggregate_type,
 -- aggregate_id, NULL for any; only_parked, true for those that the relay has given up.
 -- Index: outbox_events_pkey. Locks: none.
 create or replace function show_events(
@@ -22,5 +22,5 @@ as $$ /* outhaul:show_events */
      and (show_events.aggregate_type is null or e.aggregate_type = show_events.aggregate_type)
      and (show_events.aggregate_id is null or e.aggregate_id = show_events.aggregate_id)
      and (not show_events.only_parked or e.parked_at is not null)
-   order by e.seq desc limit show_events.n
+   order by e.seq desc limit least(greatest(show_events.n, 1), 1000)
 $$;

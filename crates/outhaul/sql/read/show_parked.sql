@@ -1,5 +1,5 @@
 -- show_parked: events that a subscription went past without handling them, the latest first.
--- Parameters: name; before, a position to page on, NULL for the first page; n, the most rows.
+-- Parameters: name; before, a position to page on, NULL for the first page; n, the most rows, 1 to 1000.
 -- Index: subscription_parked_pkey. Locks: none.
 create or replace function show_parked(name text, before bigint default null, n integer default 100) returns table (
   "position" bigint, event_id uuid, event_type text, aggregate_type text, aggregate_id uuid, parked_at timestamptz, how text,
@@ -12,5 +12,5 @@ as $$ /* outhaul:show_parked */
          p.error_class, p.error_code, p.error_summary, p.unparked_at
     from subscription_parked p
    where p.subscription = show_parked.name and (show_parked.before is null or p.position < show_parked.before)
-   order by p.position desc limit show_parked.n
+   order by p.position desc limit least(greatest(show_parked.n, 1), 1000)
 $$;

@@ -1,5 +1,6 @@
 -- show_subscriptions: every subscription: where it stands, how far behind, and what holds it back.
--- behind counts positions after the cursor, of whatever type; unsequenced events come on top. Ages in milliseconds.
+-- behind counts positions after the cursor, of whatever type, those that its filter leaves out too; unsequenced events and those that were
+-- given back come on top. parked counts what has failed and was not given back. Ages in milliseconds.
 -- holds: paused, blocked, truncated, diverged, gone (no consumer has asked for longer than its limit), idle_consumer (none for 30 s), or NULL.
 -- Parameters: subscription, a name, or NULL for all.
 -- Index: subscriptions_pkey; a subscription is a row. Locks: none.
@@ -18,7 +19,7 @@ as $$ /* outhaul:show_subscriptions */
          nullif(s.due_at, '-infinity'), case when s.lease_until > '-infinity' then s.locked_by end, nullif(s.lease_until, '-infinity'),
          s.moved_at, nullif(s.caught_up_at, '-infinity'), s.seen_at, s.paused_reason,
          s.stuck_class, s.stuck_code, s.stuck_summary,
-         (select count(*) from subscription_parked p where p.subscription = s.name and p.how = 'parked'),
+         (select count(*) from subscription_parked p where p.subscription = s.name and p.how = 'parked' and p.unparked_at is null),
          case when s.history_id <> h.history_id or s.position > h.last_position then 'diverged'
               when s.position < h.last_position
                    and not exists (select from outbox_feed f join outbox_events e on e.seq = f.seq and e.at = f.at

@@ -3,6 +3,7 @@
 -- all is handled; unparked, the position of an event that was given back and is handled now, else NULL;
 -- committed, the position of the last checkpoint that a handler made in its own transaction, if any: when that did not
 -- commit nothing is moved, since its event would be lost.
+-- One that was given back leaves what is known of another event that the cursor waits at.
 -- A position that the cursor has passed already (a checkpoint in the handler's own transaction) changes nothing.
 -- Returns a row only for ids that were not moved by this call: done when this very claim had ended before (an answer
 -- was lost), else lost. Lost means that nothing was changed.
@@ -21,19 +22,22 @@ declare
   moved uuid[];
 begin
   with l as materialized (
-    select s.ctid as ct, s.name, u.p, u.up
+    select s.ctid as ct, s.name, u.p, u.up, coalesce(s.blocked_position <> u.up, false) as elsewhere
       from unnest(checkpoint.ids, checkpoint.lease_tokens, checkpoint.positions, checkpoint.unparked, checkpoint.committed)
            with ordinality u(i, k, p, up, c, o)
      cross join lateral (
-        select x.ctid, x.name from subscriptions x
+        select x.ctid, x.name, x.blocked_position from subscriptions x
          where x.id = u.i and x.lease_token = u.k and x.lease_until > '-infinity' and x.position >= coalesce(u.c, 0)
            for no key update) s
      order by u.o
   ), m as (
     update subscriptions x
        set position = greatest(x.position, l.p), lease_until = '-infinity', lease_token = nil, locked_by = nil,
-           attempts = 0, blocked_position = null, due_at = '-infinity', stuck_class = null, stuck_code = null,
-           stuck_summary = null, moved_at = clock_timestamp(),
+           attempts = case when l.elsewhere then x.attempts else 0 end,
+           blocked_position = case when l.elsewhere then x.blocked_position end, due_at = '-infinity',
+           stuck_class = case when l.elsewhere then x.stuck_class end, stuck_code = case when l.elsewhere then x.stuck_code end,
+           stuck_summary = case when l.elsewhere then x.stuck_summary end,
+           moved_at = case when l.up is null then clock_timestamp() else x.moved_at end,
            caught_up_at = case when greatest(x.position, l.p) >= head then clock_timestamp() else x.caught_up_at end
       from l where x.ctid = l.ct
     returning x.id, x.name, l.up
@@ -44,9 +48,12 @@ begin
   if coalesce(cardinality(moved), 0) < cardinality(checkpoint.ids) then
     return query
       select u.i, coalesce((select 'done' from subscriptions x
-                             where x.id = u.i and x.claim_no = u.c and x.lease_until = '-infinity' and x.attempts = 0
-                               and x.position >= u.p limit 1), 'lost')
-        from unnest(checkpoint.ids, checkpoint.claim_nos, checkpoint.positions) u(i, c, p)
+                             where x.id = u.i and x.claim_no = u.c and x.lease_until = '-infinity' and x.position >= u.p
+                               and case when u.up is null then x.attempts = 0
+                                        else not exists (select from subscription_parked q
+                                                          where q.subscription = x.name and q.position = u.up) end
+                             limit 1), 'lost')
+        from unnest(checkpoint.ids, checkpoint.claim_nos, checkpoint.positions, checkpoint.unparked) u(i, c, p, up)
        where u.i <> all (coalesce(moved, '{}'));
   end if;
 end $$;

@@ -5,7 +5,7 @@
 -- for one that was given back; after, the position of the checkpoint before in the same lease, which must have committed.
 -- Raises OH003 when the lease is lost or the event was checkpointed before, which rolls the caller's effects back, and
 -- OH004 under an isolation level other than READ COMMITTED.
--- Index: subscriptions_id. Locks: the subscription's row until the caller's transaction ends.
+-- Index: subscriptions_id, subscription_parked_pkey. Locks: the subscription's row until the caller's transaction ends.
 create or replace function checkpoint_in(id uuid, lease_token uuid, claim_no integer, "position" bigint, unparked boolean default false,
   after bigint default 0)
 returns void
@@ -25,6 +25,9 @@ begin
      where x.id = checkpoint_in.id and x.lease_token = checkpoint_in.lease_token and x.lease_until > '-infinity'
        for no key update;
     if found then
+      update subscriptions x
+         set attempts = 0, blocked_position = null, stuck_class = null, stuck_code = null, stuck_summary = null
+       where x.name = s.name and x.blocked_position = checkpoint_in."position";
       delete from subscription_parked p where p.subscription = s.name and p.position = checkpoint_in."position";
     end if;
   else

@@ -174,7 +174,7 @@ impl Batch {
     }
 
     /// The event at hand; a batch is never empty.
-    fn event(&self) -> &RecordedEvent {
+    pub(super) fn event(&self) -> &RecordedEvent {
         let at = self.at();
         let place = self.events.partition_point(|event| event.position < at);
         &self.events[place.min(self.events.len() - 1)]

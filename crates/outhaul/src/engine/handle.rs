@@ -299,16 +299,34 @@ fn interpret(held: &Held, failure: Failure) -> Ran {
     }
 }
 
-/// The full detail of a failure goes to the log, here, once.
+/// The full detail of a failure goes to the log, here, once, under the names by which its kind of work is looked for.
 fn say(held: &Held, failure: &Failure) {
     let Some(class) = failure.class() else { return };
-    tracing::warn!(
-        job_id = %held.id, job_type = held.registered.job_type, queue = held.registered.queue,
-        attempt = held.attempts, max_attempts = held.max_attempts, class = class.as_str(),
-        code = failure.code.as_deref(), error = failure.summary,
-        detail = failure.detail.as_ref().map(|detail| format!("{detail:?}")),
-        "attempt failed"
-    );
+    let (class, code, error) = (class.as_str(), failure.code.as_deref(), &*failure.summary);
+    let detail = failure.detail.as_ref().map(|detail| format!("{detail:?}"));
+    let (attempt, max_attempts) = (held.attempt(), held.max_attempts);
+    match &held.work {
+        Work::Job(_) => tracing::warn!(
+            job_id = %held.id, job_type = held.registered.job_type, queue = held.registered.queue,
+            attempt, max_attempts, class, code, error, detail, "attempt failed"
+        ),
+        Work::Event(event) => tracing::warn!(
+            relay = true, event_id = %event.id, event_type = event.event_type, seq = event.seq,
+            aggregate_type = event.aggregate_type, aggregate_id = %event.aggregate_id,
+            attempt, max_attempts, class, code, error, detail, "attempt failed"
+        ),
+        Work::Batch(batch) => {
+            let event = batch.event();
+            // A cursor that blocks tries for as long as it takes.
+            let max_attempts = (!batch.blocks).then_some(max_attempts);
+            tracing::warn!(
+                subscription = held.registered.queue.trim_start_matches('@'), rule = failure.rule.as_deref(),
+                position = event.position, event_id = %event.id, event_type = event.event_type,
+                aggregate_type = event.aggregate_type, aggregate_id = %event.aggregate_id, given_back = batch.unparked,
+                attempt, max_attempts, class, code, error, detail, "attempt failed"
+            )
+        }
+    }
 }
 
 /// The failure of a handler that panicked.

@@ -188,6 +188,11 @@ impl Held {
         }
     }
 
+    /// Which attempt it is of what is at hand: in a batch not of an event before it, which had failed.
+    pub(crate) fn attempt(&self) -> i32 {
+        if self.batch().is_some_and(Batch::has_moved) { 1 } else { self.attempts }
+    }
+
     pub(crate) fn batch(&self) -> Option<&Batch> {
         match &self.work {
             Work::Batch(batch) => Some(batch),

@@ -134,7 +134,7 @@ impl Pulse {
         }
         if held.stop_reason().is_none() {
             metrics::counter!(telemetry::STALE_REPORTS, "report" => "renew").increment(1);
-            tracing::warn!(job_id = %held.id, claim_no = held.claim_no, "the lease is lost, the handler is told to stop");
+            tracing::warn!(id = %held.id, queue = held.registered.queue, claim_no = held.claim_no, "the lease is lost, the handler is told to stop");
         }
         held.stop(Stop::LeaseLost);
     }

@@ -15,7 +15,6 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::events::Batch;
 use super::handle::Ran;
 use super::held::{Held, History, Lease, Plane, Registry};
 use super::link::Db;
@@ -61,9 +60,7 @@ pub(crate) struct Report {
 impl Ended {
     /// Decides on an attempt that has run.
     pub(crate) fn decide(held: Arc<Held>, ran: Ran, policy: &RetryPolicy, random: f64) -> Ended {
-        // The event at hand is not the one that had failed before.
-        let attempts = if held.batch().is_some_and(Batch::has_moved) { 1 } else { held.attempts };
-        let attempt = plane::attempt(held.claim_no, attempts, held.max_attempts);
+        let attempt = plane::attempt(held.claim_no, held.attempt(), held.max_attempts);
         let (ending, report) = match ran {
             Ran::Done => (Ending::Done, Report::default()),
             Ran::Abandoned => (Ending::Released, Report { class: Some("released"), ..Report::default() }),
@@ -334,11 +331,13 @@ impl Settler {
 
     /// A row that the database refuses by itself: once more without its own words.
     async fn alone(&self, ended: &Ended, error: Error) {
-        tracing::error!(job_id = %ended.held.id, %error, "the report of a job cannot be stored, its verdict is kept without it");
+        tracing::error!(id = %ended.held.id, queue = ended.held.registered.queue, %error,
+            "a report cannot be stored, its verdict is kept without it");
         match self.send(&[ended], true).await {
             Ok(missing) => self.count(&[ended], &missing),
             Err(error) => {
-                tracing::error!(job_id = %ended.held.id, %error, "a job cannot be settled, its lease will expire")
+                tracing::error!(id = %ended.held.id, queue = ended.held.registered.queue, %error,
+                    "a report cannot be stored, its lease will expire")
             }
         }
     }
@@ -373,7 +372,7 @@ impl Settler {
                 let report = if ended.verdict == Verdict::Complete { "complete" } else { "fail" };
                 metrics::counter!(telemetry::STALE_REPORTS, "report" => report).increment(1);
                 metrics.settled("lease_lost", None);
-                tracing::warn!(job_id = %ended.held.id, claim_no = ended.held.claim_no, report,
+                tracing::warn!(id = %ended.held.id, queue = ended.held.registered.queue, claim_no = ended.held.claim_no, report,
                     "the lease was lost, the report changed nothing");
                 continue;
             }

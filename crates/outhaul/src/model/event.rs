@@ -74,7 +74,8 @@ pub struct NewEvent {
 }
 
 impl NewEvent {
-    /// An event with the payload, types and schema version of `event`, about the thing with an id.
+    /// An event with the payload, types and schema version of `event`, about the thing with an id: a UUID, the key of its
+    /// row or a column beside it.
     ///
     /// # Errors
     /// When the payload cannot be written as JSON.

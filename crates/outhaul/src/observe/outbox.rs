@@ -15,8 +15,8 @@ use crate::decide::lag::{Lag, Stand, lag};
 use crate::error::{Error, Kind, Result};
 use crate::model::EventId;
 use crate::store::statement::{
-    RECONCILE_OUTBOX, SHOW_EVENT, SHOW_EVENT_PAYLOAD, SHOW_EVENTS, SHOW_OUTBOX, SHOW_PARKED,
-    SHOW_SUBSCRIPTIONS, TAIL_EVENTS,
+    RECONCILE_OUTBOX, SHOW_DISPOSITIONS, SHOW_EVENT, SHOW_EVENT_PAYLOAD, SHOW_EVENTS, SHOW_OUTBOX,
+    SHOW_PARKED, SHOW_SET_ASIDE, SHOW_SUBSCRIPTIONS, TAIL_EVENTS,
 };
 use crate::subscription::Start;
 
@@ -37,7 +37,8 @@ pub struct SubscriptionView {
     pub position: i64,
     /// The last position that was given.
     pub head: i64,
-    /// Positions after its own, of whatever type. Events without a position yet come on top: [`OutboxView::unsequenced`].
+    /// Positions after its own, of whatever type: also of events that its filter leaves out, which it goes past without
+    /// handling them. Events without a position yet come on top: [`OutboxView::unsequenced`].
     pub behind: i64,
     /// Age of the event after its position, of whatever type, in milliseconds.
     pub oldest_ms: Option<i64>,
@@ -51,7 +52,7 @@ pub struct SubscriptionView {
     pub epoch: i32,
     /// Failures in a row at `blocked_position`.
     pub attempts: i32,
-    /// The position of the event that failed last.
+    /// The position of the event that failed last: one after its position, or one that was given back.
     pub blocked_position: Option<i64>,
     /// When it is tried again after a failure.
     pub due_at: Option<Timestamp>,
@@ -73,7 +74,7 @@ pub struct SubscriptionView {
     pub stuck_code: Option<String>,
     /// Its summary.
     pub stuck_summary: Option<String>,
-    /// Events that it has parked, skipped ones not counted.
+    /// Events that it has parked; those that were skipped or given back are not counted here: [`Observer::set_aside`].
     pub parked: i64,
     /// What holds it back, if anything does.
     pub holds: Option<Hold>,
@@ -180,6 +181,27 @@ pub struct ParkedView {
     pub error_summary: Option<String>,
     /// When an operator gave it back; it stays here until it is handled.
     pub unparked_at: Option<Timestamp>,
+}
+
+/// How many events a subscription has set aside; each is counted once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SetAside {
+    /// Failed after their last attempt.
+    pub parked: i64,
+    /// Left out by an operator, or by a handler that cancelled them.
+    pub skipped: i64,
+    /// Given back by an operator: they come first, each by itself, and are not counted in the distance to the head.
+    pub given_back: i64,
+}
+
+/// An event that a subscription went past, with the subscription's name.
+#[derive(Clone, Debug, Serialize)]
+pub struct Disposition {
+    /// The subscription.
+    pub subscription: String,
+    /// What it has done with the event.
+    #[serde(flatten)]
+    pub parked: ParkedView,
 }
 
 /// The outbox in numbers.
@@ -317,7 +339,22 @@ impl Observer {
     /// when `limit` is 0. Nothing for a name that is not known.
     pub async fn parked(&self, name: &str, before: Option<i64>, limit: i32) -> Result<Vec<ParkedView>> {
         let rows = self.ask(&SHOW_PARKED, &[&name, &before, &page(limit)]).await?;
-        Ok(rows.iter().map(parked_view).collect())
+        Ok(rows.iter().map(|row| parked_view(row, 0)).collect())
+    }
+
+    /// How many events a subscription has set aside; zeros for a name that is not known.
+    pub async fn set_aside(&self, name: &str) -> Result<SetAside> {
+        let rows = self.ask(&SHOW_SET_ASIDE, &[&name]).await?;
+        let view = |row: &Row| SetAside { parked: row.get(0), skipped: row.get(1), given_back: row.get(2) };
+        Ok(rows.first().map(view).unwrap_or_default())
+    }
+
+    /// The subscriptions that went past an event without having handled it, and what they have done with it: parked,
+    /// skipped, or given back. Those that have handled it, or will, are not among them.
+    pub async fn dispositions(&self, id: EventId) -> Result<Vec<Disposition>> {
+        let rows = self.ask(&SHOW_DISPOSITIONS, &[&id.0]).await?;
+        let view = |row: &Row| Disposition { subscription: row.get(0), parked: parked_view(row, 1) };
+        Ok(rows.iter().map(view).collect())
     }
 
     /// The outbox in numbers: the head, what has no position yet, what waits for the relay.
@@ -424,20 +461,21 @@ fn subscription_view(row: &Row) -> Result<SubscriptionView> {
     })
 }
 
-fn parked_view(row: &Row) -> ParkedView {
+/// A parked event whose columns begin at a place of the row.
+fn parked_view(row: &Row, at: usize) -> ParkedView {
     ParkedView {
-        position: row.get(0),
-        event_id: EventId(row.get(1)),
-        event_type: row.get(2),
-        aggregate_type: row.get(3),
-        aggregate_id: row.get(4),
-        parked_at: row.get(5),
-        how: row.get(6),
-        attempts: row.get(7),
-        error_class: row.get(8),
-        error_code: row.get(9),
-        error_summary: row.get(10),
-        unparked_at: row.get(11),
+        position: row.get(at),
+        event_id: EventId(row.get(at + 1)),
+        event_type: row.get(at + 2),
+        aggregate_type: row.get(at + 3),
+        aggregate_id: row.get(at + 4),
+        parked_at: row.get(at + 5),
+        how: row.get(at + 6),
+        attempts: row.get(at + 7),
+        error_class: row.get(at + 8),
+        error_code: row.get(at + 9),
+        error_summary: row.get(at + 10),
+        unparked_at: row.get(at + 11),
     }
 }
 

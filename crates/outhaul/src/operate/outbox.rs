@@ -25,6 +25,10 @@ impl Operator {
 
     /// Sets a subscription's position back: everything after it is delivered again. Returns the new position.
     ///
+    /// [`Start::Position`] names the last position that counts as handled: the event there is not delivered again. What was
+    /// parked, skipped or given back after the new position comes again in its place and is aside no more; what was given
+    /// back up to there still comes first, so nothing is lost and nothing is delivered twice by the one rewind.
+    ///
     /// A lease ends, and late reports from before change nothing. It never goes forward over events that are kept:
     /// [`Operator::skip_event`] names the one that it leaves out.
     ///
@@ -42,7 +46,10 @@ impl Operator {
         self.value(&OPERATOR_SUBSCRIPTION_REWIND, &[&name, &to.text(), &reason]).await
     }
 
-    /// Lets a subscription go past the event that is next, which is kept as skipped. Returns the new position.
+    /// Leaves out the event that is delivered next, or that the subscription waits at, which is kept as skipped. Returns the
+    /// position from now on.
+    ///
+    /// An event that was given back stands before those after the position: skipping it moves no position.
     ///
     /// # Errors
     /// [`Error::is_conflict`] when the next event is at another position, so that nobody skips one that they have not
@@ -51,7 +58,8 @@ impl Operator {
         self.value(&OPERATOR_SUBSCRIPTION_SKIP, &[&name, &position, &reason]).await
     }
 
-    /// Gives a parked or skipped event back to its subscription, which handles it by itself, before what is new. False
+    /// Gives a parked or skipped event back to its subscription, which handles it by itself, before what is new, and at once
+    /// even where it waits after a failure. When the event fails again it is the one that the subscription waits at. False
     /// when no event at this position is parked, or it was given back before.
     pub async fn unpark_event(&self, name: &str, position: i64, reason: Option<&str>) -> Result<bool> {
         let found: String = self.value(&OPERATOR_SUBSCRIPTION_UNPARK, &[&name, &position, &reason]).await?;

@@ -310,6 +310,10 @@ pub(crate) const AUDIT_VERIFY: Statement = Statement::rows("audit_verify", &[Int
 /// (subscription)
 pub(crate) const SHOW_SUBSCRIPTIONS: Statement = Statement::rows("show_subscriptions", &[Text]);
 /// (name, before, n)
+pub(crate) const SHOW_DISPOSITIONS: Statement = Statement::rows("show_dispositions", &[Uuid]);
+
+pub(crate) const SHOW_SET_ASIDE: Statement = Statement::rows("show_set_aside", &[Text]);
+
 pub(crate) const SHOW_PARKED: Statement = Statement::rows("show_parked", &[Text, BigInt, Int]);
 /// (cap)
 pub(crate) const SHOW_OUTBOX: Statement = Statement::rows("show_outbox", &[Int]);
@@ -416,6 +420,8 @@ pub(crate) const CATALOGUE: &[&Statement] = &[
     &AUDIT_VERIFY,
     &SHOW_SUBSCRIPTIONS,
     &SHOW_PARKED,
+    &SHOW_DISPOSITIONS,
+    &SHOW_SET_ASIDE,
     &SHOW_OUTBOX,
     &SHOW_EVENTS,
     &SHOW_EVENT,
@@ -456,6 +462,7 @@ mod tests {
         const TIME: Type = Type::TIMESTAMPTZ;
         const TEXTS: Type = Type::TEXT_ARRAY;
         let event = [BIG, ID, TEXT, TEXT, ID, INT, TIME, TIME, BIG, TEXT];
+        let parked = [BIG, ID, TEXT, TEXT, ID, TIME, TEXT, INT, TEXT, TEXT, TEXT, TIME];
         let job = [ID, ID, TEXT, TEXT, TEXT, INT, TIME, INT, INT, TIME, TEXT, TEXT, TEXT, TIME, TIME];
         match name {
             "enqueue" | "enqueue_many" | "cancel" | "publish" | "publish_many" | "complete_in"
@@ -520,9 +527,9 @@ mod tests {
                 TEXT, ID, BIG, BIG, BIG, BIG, TEXT, TEXTS, TEXTS, INT, INT, BIG, TIME, ID, TIME, TIME, TIME,
                 TIME, TEXT, TEXT, TEXT, TEXT, BIG, TEXT, BIG, BIG,
             ],
-            "show_parked" => {
-                vec![BIG, ID, TEXT, TEXT, ID, TIME, TEXT, INT, TEXT, TEXT, TEXT, TIME]
-            }
+            "show_parked" => parked.to_vec(),
+            "show_dispositions" => [&[TEXT], &parked[..]].concat(),
+            "show_set_aside" => vec![BIG, BIG, BIG],
             "show_outbox" => vec![BIG, ID, BIG, BIG, TIME, BIG, BIG, BIG, BIG, BOOL],
             "show_events" => event.to_vec(),
             "show_event" => [&event[..], &[ID, TEXT, TEXT, TIME, INT, TIME, TEXT]].concat(),

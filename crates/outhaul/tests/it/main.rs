@@ -18,6 +18,7 @@ mod enqueue;
 mod failover;
 mod fencing;
 mod flow;
+mod given_back;
 mod guides;
 mod held_snapshot;
 mod input;

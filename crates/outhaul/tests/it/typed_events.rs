@@ -8,6 +8,7 @@ use outhaul::{
     Subscription, WorkerBuilder, publish,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::support::{Db, Running, until};
@@ -196,4 +197,68 @@ async fn a_batch_that_fails_as_one_gives_up_only_the_event_that_fails_alone() {
     running.stop().await;
     assert_eq!(*done.lock().unwrap(), [1, 2, 4, 5]);
     assert_eq!(db.count("select position from outhaul.show_parked('s')").await, 3);
+}
+
+/// Where a log goes that a test reads.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    /// The lines about failed attempts that have a field.
+    fn failures(&self, field: &str) -> Vec<Value> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.filter(|line| line["message"] == "attempt failed" && !line[field].is_null()).collect()
+    }
+}
+
+// On one thread, to which the log belongs.
+#[tokio::test]
+async fn the_log_of_a_failing_event_names_it_and_who_was_reading() {
+    let log = Log::default();
+    let writer = log.clone();
+    let json = tracing_subscriber::fmt().json().flatten_event(true).with_writer(move || writer.clone());
+    let _guard = tracing::subscriber::set_default(json.finish());
+    let db = Db::new().await;
+    let id = Uuid::now_v7();
+    let publish = "select outhaul.publish('order.placed', 'order', $1, id => $1)";
+    db.client.query(publish, &[&id]).await.unwrap();
+    let fails = |_: RecordedEvent, _: EventContext| {
+        std::future::ready(Err(Failure::permanent("never").code("never")))
+    };
+    let blocks = Subscription::new("s").start(Start::Beginning);
+    let relay = Relay::default().start(Start::Beginning).max_attempts(3);
+    let worker = Running::start(db.worker().subscribe(blocks, fails).relay(relay, fails)).await;
+    until("both have failed", || async {
+        !log.failures("subscription").is_empty() && !log.failures("relay").is_empty()
+    })
+    .await;
+    worker.stop().await;
+    let (subscription, relay) = (log.failures("subscription").remove(0), log.failures("relay").remove(0));
+    for (line, key, value) in [
+        (&subscription, "subscription", json!("s")),
+        (&subscription, "position", 1.into()),
+        (&subscription, "given_back", false.into()),
+        (&subscription, "max_attempts", Value::Null),
+        (&relay, "seq", 1.into()),
+        (&relay, "max_attempts", 3.into()),
+    ] {
+        assert_eq!(line[key], value, "{key}: {line}");
+    }
+    for line in [&subscription, &relay] {
+        assert_eq!(line["event_id"], id.to_string(), "{line}");
+        assert_eq!((&line["event_type"], &line["attempt"]), (&"order.placed".into(), &1.into()), "{line}");
+        assert!(["job_id", "job_type"].iter().all(|key| line[*key].is_null()), "{line}");
+    }
 }

@@ -6,6 +6,7 @@ mod log;
 mod serve;
 mod tail;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,11 +33,16 @@ pub(crate) async fn run(args: Work, global: &Global) -> anyhow::Result<Exit> {
 
     let now = CancellationToken::new();
     let options = options(&args, &global.config)?;
+    let concurrency = options.concurrency;
     let worker = tokio::select! {
         built = builder(&args, global, options, &now)?.build() => built?,
         () = signals.next() => return Ok(Exit::Interrupted),
     };
-    output::unless_closed(announce(&worker, global, format))?;
+    let works = queues(&args, &global.config, concurrency);
+    output::unless_closed(announce(&worker, &works, global, format))?;
+    for warning in global.config.warnings() {
+        tracing::warn!("{warning}");
+    }
     let server = match (listener, recorder) {
         (Some(listener), Some(recorder)) => {
             Some(serve::start(listener, recorder, global.config.require_database()?, global.config.schema()?))
@@ -141,7 +147,7 @@ fn builder(
 
 /// The queues to work with their handlers at once. Named on the command line they are all; else those of the
 /// bound types, to which `[queues]` gives numbers.
-fn queues(args: &Work, config: &Config, default: usize) -> Vec<(String, usize)> {
+fn queues(args: &Work, config: &Config, default: usize) -> BTreeMap<String, usize> {
     let configured = |name: &str| config.queues().find(|(queue, ..)| *queue == name).map(|(_, n, _)| n);
     let number = |name: &str| configured(name).unwrap_or(default);
     if !args.queues.is_empty() {
@@ -153,7 +159,12 @@ fn queues(args: &Work, config: &Config, default: usize) -> Vec<(String, usize)> 
 }
 
 /// Says what the worker is and which connections it will open, before it starts.
-fn announce(worker: &Worker, global: &Global, format: LogFormat) -> anyhow::Result<()> {
+fn announce(
+    worker: &Worker,
+    queues: &BTreeMap<String, usize>,
+    global: &Global,
+    format: LogFormat,
+) -> anyhow::Result<()> {
     let (dsn, schema) = (global.config.require_database()?, global.config.schema()?);
     let connections = &worker.plan().connections;
     if global.json {
@@ -164,6 +175,7 @@ fn announce(worker: &Worker, global: &Global, format: LogFormat) -> anyhow::Resu
             "target": dsn.target(),
             "schema": schema.as_str(),
             "job_types": global.config.jobs().keys().collect::<Vec<_>>(),
+            "queues": queues,
             "projections": global.config.projections().keys().collect::<Vec<_>>(),
             "connections": connections,
         }));
@@ -171,13 +183,24 @@ fn announce(worker: &Worker, global: &Global, format: LogFormat) -> anyhow::Resu
     if format == LogFormat::Json {
         let names: Vec<&str> = connections.iter().map(|(name, _)| *name).collect();
         let connections = names.join(",");
-        tracing::info!(worker = %worker.id(), target = dsn.target(), %schema, connections, "starting");
+        let queues = queues.keys().map(String::as_str).collect::<Vec<_>>().join(",");
+        let projections =
+            global.config.projections().keys().map(String::as_str).collect::<Vec<_>>().join(",");
+        tracing::info!(
+            worker = %worker.id(), target = dsn.target(), %schema, queues, projections, connections, "starting"
+        );
         return Ok(());
     }
     global.say_target(&dsn, &schema);
     global.say(format_args!("worker {}, {} connections:", worker.id(), connections.len()));
     for (name, purpose) in connections {
         global.say(format_args!("  {name:<8} {purpose}"));
+    }
+    for (queue, handlers) in queues {
+        global.say(format_args!("queue {queue}, {handlers} at once"));
+    }
+    for (name, declared) in global.config.projections() {
+        global.say(format_args!("projection {name}: {declared}"));
     }
     Ok(())
 }
