@@ -268,3 +268,32 @@ async fn two_workers_keep_the_limits_of_a_cluster_and_finish_everything() {
     assert!(most["all"] >= 2, "they did run side by side: {most:?}");
     assert_eq!(db.count("select count(*) from outhaul.job_attempts").await, 0);
 }
+
+#[tokio::test]
+async fn units_and_buckets_of_keys_that_nobody_uses_are_removed_and_made_again() {
+    let db = Db::new().await;
+    set(&db, QueueChange::new().max_running(9).max_running_per_key(2)).await;
+    enqueue(&db, 2, Some("k")).await;
+    let leases = claim(&db.client, "q", 10).await;
+    let upkeep = "select outhaul.remove_expired(100)";
+    let of_key = "select count(*) from outhaul.permits where limit_key = 'k'";
+    let old = "update outhaul.permits set used_at = now() - interval '2 hours'; insert into outhaul.rates (queue, rate_key) values ('q', 'r')";
+    db.client.batch_execute(old).await.unwrap();
+    db.client.query(upkeep, &[]).await.unwrap();
+    assert_eq!(db.count(of_key).await, 2, "in use");
+    for lease in &leases {
+        assert_eq!(complete(&db.client, lease, "row").await, "completed");
+    }
+    db.client.query(upkeep, &[]).await.unwrap();
+    assert_eq!(db.count(of_key).await, 2, "used a moment ago");
+    db.client.batch_execute(old.split(';').next().unwrap()).await.unwrap();
+    db.client.query(upkeep, &[]).await.unwrap();
+    assert_eq!((db.count(of_key).await, db.count("select count(*) from outhaul.rates").await), (0, 0));
+    assert_eq!(
+        db.count("select count(*) from outhaul.permits where limit_key = ''").await,
+        9,
+        "the queue's own stay"
+    );
+    enqueue(&db, 3, Some("k")).await;
+    assert_eq!(claim(&db.client, "q", 10).await.len(), 2);
+}

@@ -162,6 +162,20 @@ async fn without_a_rate_key_the_queue_cools_and_an_operator_can_end_it() {
     assert_eq!(told(&db.client, 10).await.0, 4, "all but the one that waits for its own time");
 }
 
+#[tokio::test]
+async fn a_cooldown_that_is_over_is_forgotten_by_upkeep() {
+    let db = Db::new().await;
+    enqueue(&db, 2, None).await;
+    let lease = claim(&db.client, "q", 1).await.remove(0);
+    rate_limited(&db, &lease, 60_000).await;
+    let governed = "select count(*) from outhaul.queues where governed";
+    db.client.query("select outhaul.remove_expired(100)", &[]).await.unwrap();
+    assert_eq!(db.count(governed).await, 1);
+    age(&db, "61 s").await;
+    db.client.query("select outhaul.remove_expired(100)", &[]).await.unwrap();
+    assert_eq!(db.count(governed).await, 0, "claims of the queue look at nothing of it any more");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_with_a_limit_is_called_no_faster_and_nothing_is_lost() {
     let db = Db::new().await;
