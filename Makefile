@@ -5,7 +5,7 @@ CARGO ?= cargo
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-matrix lint fmt-check clippy policy docs bench bench-smoke
+.PHONY: help demo test test-matrix test-upgrade lint fmt-check clippy policy docs bench bench-smoke
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,10 @@ test: ## Run all tests on a private PostgreSQL server
 test-matrix: ## Run the tests of the library on PostgreSQL 14 to 18 (MAJORS="14 18" for some)
 	@scripts/ensure.sh server pooler
 	@scripts/test-matrix.sh $(ARGS)
+
+test-upgrade: ## Let the release before and this one work one queue while the schema is migrated (minutes)
+	@scripts/ensure.sh server
+	@scripts/test-upgrade.sh $(ARGS)
 
 lint: fmt-check clippy policy ## Check format, lints, licences, duplicates and texts
 
