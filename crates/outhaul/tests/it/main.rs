@@ -3,6 +3,7 @@
 mod calls;
 mod doors;
 mod fault;
+mod scripted;
 mod support;
 
 #[cfg(any(feature = "sqlx-0_8", feature = "sqlx-0_9"))]
@@ -14,6 +15,7 @@ mod claims;
 mod crash;
 mod depth;
 mod enqueue;
+mod failing;
 mod failover;
 mod fencing;
 mod flow;
