@@ -39,6 +39,8 @@ pub struct Failure {
     /// The status of the HTTP answer that it stands for, until the answer's headers have been heard.
     status: Option<u16>,
     pub(crate) code: Option<String>,
+    /// The code was not one when it was given. Then it may be made of anything, and is no label of a metric.
+    pub(crate) code_is_made: bool,
     pub(crate) summary: String,
     pub(crate) detail: Option<Box<dyn StdError + Send + Sync>>,
 }
@@ -195,8 +197,8 @@ impl Failure {
     /// A short stable code for grouping, such as `http_503`: lower-case letters, digits and `_`, up to 64 bytes. Upper case is
     /// lowered and anything else becomes `_`.
     ///
-    /// Errors that are recognised bring one: `http_503`, `sqlstate_40001`, `io_connection_refused`, `timeout`, `panic`. It is
-    /// also a label of metrics, so never put an id into it.
+    /// Errors that are recognised bring one: `http_503`, `sqlstate_40001`, `io_connection_refused`, `timeout`, `panic`. It
+    /// groups, also in metrics, so never put an id into it; a code that had to be changed is `other` there.
     ///
     /// ```
     /// let failure = outhaul::Failure::permanent("no such mailbox").code("SMTP 550");
@@ -204,6 +206,7 @@ impl Failure {
     /// ```
     pub fn code(mut self, code: impl AsRef<str>) -> Failure {
         self.code = words::code(code.as_ref());
+        self.code_is_made = self.code.as_deref() != Some(code.as_ref());
         self
     }
 
@@ -290,6 +293,7 @@ impl Failure {
             chosen: true,
             status: None,
             code: None,
+            code_is_made: false,
             summary: error.to_string(),
             detail: None,
         }

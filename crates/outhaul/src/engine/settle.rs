@@ -52,9 +52,18 @@ pub(crate) struct Ended {
 pub(crate) struct Report {
     pub(crate) class: Option<&'static str>,
     pub(crate) code: Option<String>,
+    /// See [`Failure`](crate::failure::Failure).
+    code_is_made: bool,
     pub(crate) summary: Option<String>,
     /// A handler said done after `complete_in`; "lost" then means that its commit went through.
     in_transaction: bool,
+}
+
+impl Report {
+    /// The code as metrics are told it. An empty one is none of theirs.
+    fn label(&self) -> Option<&str> {
+        if self.code_is_made { Some("") } else { self.code.as_deref() }
+    }
 }
 
 impl Ended {
@@ -71,6 +80,7 @@ impl Ended {
                 Report {
                     class: Some(FailureClass::Transient.as_str()),
                     code: Some("not_committed".into()),
+                    code_is_made: false,
                     summary: Some(
                         "the handler returned Ok after complete_in, but its transaction did not commit"
                             .into(),
@@ -83,6 +93,7 @@ impl Ended {
                 let report = Report {
                     class: Some(class),
                     code: failure.code,
+                    code_is_made: failure.code_is_made,
                     summary: Some(words::summary(&failure.summary)),
                     in_transaction: false,
                 };
@@ -364,7 +375,7 @@ impl Settler {
                 _ if lost && ended.report.in_transaction => {
                     metrics.completed.increment(ended.held.len() as u64)
                 }
-                verdict => metrics.settled(outcome(verdict), ended.report.code.as_deref()),
+                verdict => metrics.settled(outcome(verdict), ended.report.label()),
             }
         }
     }
