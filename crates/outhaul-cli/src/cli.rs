@@ -274,7 +274,8 @@ OUTHAUL_MAX_ATTEMPTS, OUTHAUL_CLAIM_NO, OUTHAUL_LEASE_TOKEN and TRACEPARENT are 
 A path with a / counts from the file's folder. The command has a process group of its own, which ends
 with it, at its time limit, and when its lease is lost: SIGTERM, then SIGKILL after the grace.
 Exit code 0 completes the job, 65 makes it a dead letter, 75 asks for another try, 77 cancels it;
-anything else is tried up to three times. The last lines of standard error become the summary.
+anything else is tried up to three times. The last lines of standard error become the summary. With 75
+one of them may say when, as HTTP does: Retry-After: 30
 
 SIGTERM or SIGINT finishes what runs; a second one gives it back at once.";
 

@@ -27,6 +27,9 @@
 //! | handler timeout | 5 min | [`NewJob::timeout`], [`WorkerOptions::timeout`] |
 //! | attempts; of unknown errors | 10; 3 | [`NewJob::max_attempts`], [`RetryPolicy`] |
 //! | backoff | 1 s x 2^min(n-1, 10), at most 1 h, ±20 % | [`Backoff`] |
+//! | a service's hint instead of it | at most 1 h, and up to 20 % more | [`RetryPolicy::max_hint`] |
+//! | snoozes that cost no attempt | 100 | [`RetryPolicy::free_snoozes`] |
+//! | error code, error summary | 64 bytes, 1,000 bytes | [`limits`] |
 //! | drain limit, grace | 30 s, 5 s | [`WorkerOptions::drain`] |
 //! | payload | 256 KiB | [`limits`] |
 //! | idempotency key kept | 7 days after the end | |
@@ -37,6 +40,7 @@ mod caller;
 mod decide;
 mod engine;
 mod error;
+mod failure;
 mod json;
 mod model;
 mod observe;
@@ -61,9 +65,10 @@ pub use engine::handle::{Context, Outcome};
 pub use engine::held::Stop;
 pub use engine::wake::ListenerState;
 pub use error::{Error, Result};
+pub use failure::Failure;
 pub use model::{
-    Enqueued, Event, EventId, Failure, FailureClass, Job, JobId, JobStatus, NewEvent, NewJob, Payload,
-    Published, SchemaName, limits,
+    Enqueued, Event, EventId, FailureClass, Job, JobId, JobStatus, NewEvent, NewJob, Payload, Published,
+    SchemaName, limits,
 };
 pub use observe::{
     AttemptView, AuditFinding, AuditView, Disposition, EventDetail, EventFilter, EventView, Hold, JobDetail,

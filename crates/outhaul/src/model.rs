@@ -445,25 +445,43 @@ impl FromStr for JobStatus {
     }
 }
 
-/// Why an attempt failed, as far as it decides what happens next.
+/// Why an attempt failed, which decides what happens next.
+///
+/// ```
+/// use outhaul::{Failure, FailureClass};
+/// assert_eq!(Failure::http(410).class(), Some(FailureClass::Permanent));
+/// assert_eq!(FailureClass::RateLimited.to_string(), "rate_limited");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureClass {
     /// A network or a service was away for a moment: retried with backoff until the attempts are spent.
     Transient,
-    /// A service asked for patience: retried like a transient failure, after its hint when it gave one.
+    /// A service asked for patience: retried until the attempts are spent, after its hint when it gave one, else with backoff.
     RateLimited,
     /// It will never work: dead letter at once.
     Permanent,
     /// It must not be done any more: cancelled, not run again.
     Revoked,
-    /// The worker went away and the lease ran out.
+    /// The process that did the work went away. This is what the expiry of a lease is (code `lease_expired`), and what a
+    /// handler says of a process of its own that was killed ([`Failure::crash`](crate::Failure::crash)). The first time it
+    /// is tried again at once, later with backoff, until the attempts are spent.
     Crash,
-    /// Nobody knows: a few tries, then dead letter.
+    /// Nobody knows: a few tries ([`RetryPolicy::unknown_attempts`](crate::RetryPolicy::unknown_attempts)), then dead letter.
     Unknown,
 }
 
 impl FailureClass {
+    /// Every class.
+    pub const ALL: [FailureClass; 6] = [
+        FailureClass::Transient,
+        FailureClass::RateLimited,
+        FailureClass::Permanent,
+        FailureClass::Revoked,
+        FailureClass::Crash,
+        FailureClass::Unknown,
+    ];
+
     /// The word used in SQL, metrics and pages.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -483,120 +501,20 @@ impl fmt::Display for FailureClass {
     }
 }
 
-/// How an attempt ended when it did not complete. What a handler returns as its error.
-///
-/// Any error converts with `?` and counts as [`FailureClass::Unknown`]; the constructors say more.
-/// The code and the summary are kept on the job's row, cut to 64 and 1,000 bytes and without control
-/// characters; the error's chain of causes goes to the log only.
-///
-/// ```
-/// use outhaul::{Failure, FailureClass};
-///
-/// fn deliver() -> Result<(), Failure> {
-///     let status = 503;
-///     if status == 503 {
-///         return Err(Failure::transient("the mail server is busy").code("http_503"));
-///     }
-///     Ok(())
-/// }
-/// assert_eq!(deliver().unwrap_err().class(), Some(FailureClass::Transient));
-/// ```
-pub struct Failure {
-    pub(crate) kind: FailureKind,
-    pub(crate) code: Option<String>,
-    pub(crate) summary: String,
-    pub(crate) detail: Option<Box<dyn std::error::Error + Send + Sync>>,
-    /// The rule of a projection that failed.
-    pub(crate) rule: Option<String>,
-}
-
+/// How an attempt ended that did not complete, as far as it decides what happens next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum FailureKind {
-    Class(FailureClass),
+    Class {
+        class: FailureClass,
+        /// How long the service asked to wait, as it said it: not bounded by any policy yet.
+        hint: Option<Duration>,
+    },
     Snooze(Duration),
 }
 
-impl Failure {
-    /// Retried with exponential backoff until the attempts are spent.
-    pub fn transient(error: impl fmt::Display) -> Failure {
-        Failure::of_class(FailureClass::Transient, error)
-    }
-
-    /// Retried like a transient failure, for a service that asked for patience.
-    pub fn rate_limited(error: impl fmt::Display) -> Failure {
-        Failure::of_class(FailureClass::RateLimited, error)
-    }
-
-    /// Becomes a dead letter at once.
-    pub fn permanent(error: impl fmt::Display) -> Failure {
-        Failure::of_class(FailureClass::Permanent, error)
-    }
-
-    /// Cancels the job: it is not run again, and what it has done stays.
-    pub fn revoked(error: impl fmt::Display) -> Failure {
-        Failure::of_class(FailureClass::Revoked, error)
-    }
-
-    /// Tried a few times, then a dead letter. What `?` makes of any error.
-    pub fn unknown(error: impl fmt::Display) -> Failure {
-        Failure::of_class(FailureClass::Unknown, error)
-    }
-
-    /// Not yet: runs again after a delay without spending the attempt, up to 100 times a job.
-    pub fn snooze(delay: Duration) -> Failure {
-        Failure {
-            kind: FailureKind::Snooze(delay),
-            code: None,
-            summary: "not yet".into(),
-            detail: None,
-            rule: None,
-        }
-    }
-
-    /// A short stable code for grouping, such as `http_503`: lower-case letters, digits and `_`, up to 64 bytes.
-    pub fn code(mut self, code: impl Into<String>) -> Failure {
-        self.code = Some(code.into());
-        self
-    }
-
-    /// The class, or `None` for a snooze.
-    pub fn class(&self) -> Option<FailureClass> {
-        match self.kind {
-            FailureKind::Class(class) => Some(class),
-            FailureKind::Snooze(_) => None,
-        }
-    }
-
-    pub(crate) fn of_class(class: FailureClass, error: impl fmt::Display) -> Failure {
-        Failure {
-            kind: FailureKind::Class(class),
-            code: None,
-            summary: error.to_string(),
-            detail: None,
-            rule: None,
-        }
-    }
-}
-
-impl fmt::Debug for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Failure")
-            .field("kind", &self.kind)
-            .field("code", &self.code)
-            .field("summary", &self.summary)
-            .finish()
-    }
-}
-
-impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
-    fn from(error: E) -> Failure {
-        Failure {
-            kind: FailureKind::Class(FailureClass::Unknown),
-            code: None,
-            summary: error.to_string(),
-            detail: Some(Box::new(error)),
-            rule: None,
-        }
+impl From<FailureClass> for FailureKind {
+    fn from(class: FailureClass) -> FailureKind {
+        FailureKind::Class { class, hint: None }
     }
 }
 

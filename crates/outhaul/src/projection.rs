@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::engine::events::RecordedEvent;
 use crate::error::{Error, Result};
-use crate::model::{Event, Failure, NewJob, check_name};
+use crate::failure::Failure;
+use crate::model::{Event, NewJob, check_name};
 use crate::subscription::Subscription;
 
 type Make = dyn Fn(&RecordedEvent) -> std::result::Result<Option<NewJob>, Failure> + Send + Sync;

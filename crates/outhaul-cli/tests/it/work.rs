@@ -42,7 +42,7 @@ async fn each_exit_code_has_its_verdict() {
         ("test.exit65", "dead_letter", Some("permanent"), Some("exit_65"), Some("first; reason 65")),
         ("test.exit75", "retrying", Some("transient"), Some("exit_75"), Some("first; reason 75")),
         ("test.exit77", "cancelled", Some("revoked"), Some("exit_77"), Some("first; reason 77")),
-        ("test.killed", "retrying", Some("transient"), Some("signal_9"), Some("killed by signal 9")),
+        ("test.killed", "retrying", Some("crash"), Some("signal_9"), Some("killed by signal 9")),
         ("test.absent", "retrying", Some("transient"), Some("spawn"), None),
     ];
     let ids: BTreeMap<&str, String> =
@@ -70,6 +70,51 @@ async fn each_exit_code_has_its_verdict() {
     assert!(timeline[2].ends_with("permanent exit_65: first; reason 65"), "{shown}");
     assert!(timeline[3].ends_with("Z  dead_letter"), "{shown}");
     assert!(place.log().contains("cannot be started") && place.log().contains("/absent"), "{}", place.log());
+    stop(worker, &place).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_passes_on_how_long_to_wait() {
+    let database = migrated().await;
+    let place = Place::at(&database);
+    let cases = [
+        ("test.seconds", "Retry-After: 1800", "75", "rate_limited", 1800..=2160),
+        (
+            "test.date",
+            "Date: Sun, 06 Nov 1994 08:19:37 GMT\nretry-after: Sun, 06 Nov 1994 08:49:37 GMT",
+            "75",
+            "rate_limited",
+            1800..=2160,
+        ),
+        ("test.absurd", "Retry-After: 99999999999999999999", "75", "rate_limited", 3600..=4320),
+        ("test.senseless", "Retry-After: soon", "75", "transient", 0..=2),
+        ("test.other", "Retry-After: 1800", "1", "unknown", 0..=2),
+    ];
+    for (job_type, says, code, ..) in &cases {
+        // Each has a queue of its own, so that none waits for what happened to another.
+        let queue = format!("queue = \"{job_type}\"");
+        place.bind(job_type, &format!("printf '{says}\\nslow down\\n' >&2; exit {code}"), &queue);
+    }
+    let worker = place.worker(&[]).await;
+    for (job_type, _, code, class, wait) in cases {
+        let id = place.enqueue(&[job_type]);
+        let mut shown = Value::Null;
+        until(&format!("{job_type} has ended once"), || {
+            shown = place.show(&id);
+            shown["attempt_history"][0]["outcome"] == "retry"
+        })
+        .await;
+        let first = &shown["attempt_history"][0];
+        assert_eq!(first["error_class"], class, "{job_type}: {shown}");
+        assert_eq!(first["error_code"], format!("exit_{code}"), "{job_type}");
+        if wait.contains(&1800) || wait.contains(&3600) {
+            // The job may have been read before its attempt was settled.
+            let shown = place.show(&id);
+            let time = |value: &Value| value.as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+            let waits = time(&shown["run_at"]).duration_since(time(&first["ended_at"])).as_secs();
+            assert!(wait.contains(&waits) || wait.contains(&(waits + 1)), "{job_type} waits {waits} s");
+        }
+    }
     stop(worker, &place).await;
 }
 

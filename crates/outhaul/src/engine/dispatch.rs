@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use super::events::{EventContext, RecordedEvent};
 use super::handle::Outcome;
-use crate::model::{Event, Failure};
+use crate::failure::Failure;
+use crate::model::Event;
 
 type Handler =
     dyn Fn(RecordedEvent, EventContext) -> Pin<Box<dyn Future<Output = Outcome> + Send>> + Send + Sync;

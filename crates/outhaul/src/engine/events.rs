@@ -13,7 +13,8 @@ use super::handle::{Context, Outcome, Registered};
 use super::held::{Held, Stop, Work};
 use crate::caller::{self, CallerTransaction};
 use crate::error::{Error, Result};
-use crate::model::{Event, Failure, Payload, SchemaName};
+use crate::failure::Failure;
+use crate::model::{Event, Payload, SchemaName};
 
 /// An event as it was published, with its place in the order of delivery.
 #[derive(Clone, Debug)]

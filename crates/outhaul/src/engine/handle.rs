@@ -17,8 +17,10 @@ use super::events::Batch;
 use super::held::{Held, JobRow, Stop, Work};
 use super::vital::panic_message;
 use crate::caller::{self, CallerTransaction};
+use crate::decide::words;
 use crate::error::Result;
-use crate::model::{Failure, FailureClass, FailureKind, Job, JobId, SchemaName};
+use crate::failure::Failure;
+use crate::model::{FailureClass, Job, JobId, SchemaName};
 use crate::telemetry::TypeMetrics;
 
 /// What a handler answers: done, or how it failed.
@@ -290,19 +292,18 @@ fn ended_in_transaction(held: &Held) -> bool {
     held.completed_in.load(Ordering::Acquire) || held.batch().is_some_and(Batch::ends_in_transaction)
 }
 
-/// A handler that was asked to stop often ends with some error of its own; that is no failure of the job.
+/// A handler that was asked to stop often ends with some error of its own; that is no failure of the job. What it
+/// has chosen to say counts.
 fn interpret(held: &Held, failure: Failure) -> Ran {
     let told_to_stop = matches!(held.stop_reason(), Some(Stop::Draining | Stop::LeaseLost));
-    match failure.kind {
-        FailureKind::Class(FailureClass::Unknown) if told_to_stop => Ran::Abandoned,
-        _ => Ran::Failed(failure),
-    }
+    let says_nothing = !failure.chosen || failure.class() == Some(FailureClass::Unknown);
+    if told_to_stop && says_nothing { Ran::Abandoned } else { Ran::Failed(failure) }
 }
 
 /// The full detail of a failure goes to the log, here, once, under the names by which its kind of work is looked for.
 fn say(held: &Held, failure: &Failure) {
     let Some(class) = failure.class() else { return };
-    let (class, code, error) = (class.as_str(), failure.code.as_deref(), &*failure.summary);
+    let (class, code, error) = (class.as_str(), failure.error_code(), words::summary(&failure.summary));
     let detail = failure.detail.as_ref().map(|detail| format!("{detail:?}"));
     let (attempt, max_attempts) = (held.attempt(), held.max_attempts);
     match &held.work {

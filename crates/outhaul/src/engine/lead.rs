@@ -22,7 +22,7 @@ use super::wake::Waker;
 use crate::decide::pace::{FAR_SHARE, Lane};
 use crate::decide::verdict::{Ending, RetryPolicy, verdict};
 use crate::error::{Error, Kind, Result};
-use crate::model::{FailureClass, FailureKind};
+use crate::model::FailureClass;
 use crate::store::source::VERSION;
 use crate::store::statement::{
     EXPIRED, PROMOTE_WAITING, PUBLISH_FLOORS, REMOVE_EXPIRED, SHOW_SUBSCRIPTIONS, TAKE_SWEEP, UPKEEP_DUE,
@@ -272,7 +272,7 @@ impl Upkeep {
     /// The statement names each lease's token and asks again whether it is over, so a completion or renewal in
     /// between wins. Returns the ids of what was not settled.
     async fn send_expired(&self, swept: &Swept, expired: &[Expired]) -> Result<Vec<Uuid>> {
-        let crash = Ending::Failed(FailureKind::Class(FailureClass::Crash));
+        let crash = Ending::Failed(FailureClass::Crash.into());
         let reports: Vec<Reported> = expired
             .iter()
             .map(|expired| {

@@ -13,7 +13,8 @@ use super::held::Work;
 use super::link::Db;
 use crate::caller::{due_text, millis};
 use crate::error::Error;
-use crate::model::{Failure, NewJob};
+use crate::failure::Failure;
+use crate::model::NewJob;
 use crate::store::statement::PROJECT;
 
 /// All jobs of one event, each with its key.

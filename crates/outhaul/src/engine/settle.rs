@@ -19,9 +19,11 @@ use super::handle::Ran;
 use super::held::{Held, History, Lease, Plane, Registry};
 use super::link::Db;
 use super::plane::{self, Missing, Progress, Reported};
+use crate::decide::retry::LONGEST_DELAY;
 use crate::decide::verdict::{Ending, RetryPolicy, Verdict, verdict};
+use crate::decide::words;
 use crate::error::{Error, Result};
-use crate::model::{FailureClass, FailureKind, limits};
+use crate::model::FailureClass;
 use crate::telemetry;
 
 /// Most attempts in one settling statement.
@@ -31,9 +33,6 @@ pub(crate) const WINDOW: Duration = Duration::from_millis(5);
 /// How long an attempt waits whose row was locked: each try may hold the others up for as long as a lock is
 /// waited for, so it has to be rare.
 const ASIDE: Duration = Duration::from_secs(1);
-
-/// The longest delay that `fail` takes.
-const LONGEST_DELAY: Duration = Duration::from_secs(365 * 86_400);
 
 /// An attempt that has ended, with its verdict.
 pub(crate) struct Ended {
@@ -52,9 +51,18 @@ pub(crate) struct Ended {
 pub(crate) struct Report {
     pub(crate) class: Option<&'static str>,
     pub(crate) code: Option<String>,
+    /// See [`Failure`](crate::failure::Failure).
+    code_is_made: bool,
     pub(crate) summary: Option<String>,
     /// A handler said done after `complete_in`; "lost" then means that its commit went through.
     in_transaction: bool,
+}
+
+impl Report {
+    /// The code as metrics are told it. An empty one is none of theirs.
+    fn label(&self) -> Option<&str> {
+        if self.code_is_made { Some("") } else { self.code.as_deref() }
+    }
 }
 
 impl Ended {
@@ -65,10 +73,11 @@ impl Ended {
             Ran::Done => (Ending::Done, Report::default()),
             Ran::Abandoned => (Ending::Released, Report { class: Some("released"), ..Report::default() }),
             Ran::DoneInTransaction => (
-                Ending::Failed(FailureKind::Class(FailureClass::Transient)),
+                Ending::Failed(FailureClass::Transient.into()),
                 Report {
                     class: Some(FailureClass::Transient.as_str()),
                     code: Some("not_committed".into()),
+                    code_is_made: false,
                     summary: Some(
                         "the handler returned Ok after complete_in, but its transaction did not commit"
                             .into(),
@@ -80,8 +89,9 @@ impl Ended {
                 let class = failure.class().map_or("snooze", FailureClass::as_str);
                 let report = Report {
                     class: Some(class),
-                    code: failure.code.as_deref().map(|code| clean(code, limits::ERROR_CODE_BYTES)),
-                    summary: Some(clean(&failure.summary, limits::ERROR_SUMMARY_BYTES)),
+                    code: failure.code,
+                    code_is_made: failure.code_is_made,
+                    summary: Some(words::summary(&failure.summary)),
                     in_transaction: false,
                 };
                 (Ending::Failed(failure.kind), report)
@@ -154,23 +164,6 @@ fn apart(verdict: Verdict, policy: &RetryPolicy) -> Verdict {
         Verdict::DeadLetter | Verdict::Cancel => Verdict::Retry(policy.backoff.base),
         verdict => verdict,
     }
-}
-
-/// Cuts text to a number of bytes at a character's border and takes out what a row or a terminal cannot
-/// hold: U+0000, other control characters, and line breaks, which become spaces.
-pub(crate) fn clean(text: &str, bytes: usize) -> String {
-    let mut out = String::with_capacity(text.len().min(bytes));
-    for c in text.chars() {
-        let c = if c.is_whitespace() { ' ' } else { c };
-        if c.is_control() {
-            continue;
-        }
-        if out.len() + c.len_utf8() > bytes {
-            break;
-        }
-        out.push(c);
-    }
-    out
 }
 
 /// Ended attempts on their way to the database.
@@ -381,7 +374,7 @@ impl Settler {
                 _ if lost && ended.report.in_transaction => {
                     metrics.completed.increment(ended.held.len() as u64)
                 }
-                verdict => metrics.settled(outcome(verdict), ended.report.code.as_deref()),
+                verdict => metrics.settled(outcome(verdict), ended.report.label()),
             }
         }
     }
@@ -407,17 +400,5 @@ pub(crate) fn outcome(verdict: Verdict) -> &'static str {
         Verdict::Release => "released",
         Verdict::DeadLetter => "dead_letter",
         Verdict::Cancel => "cancelled",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn summaries_are_cut_by_bytes_at_a_character() {
-        assert_eq!(clean("€€€", 7), "€€");
-        assert_eq!(clean("a\0b\u{1b}[31mc\nd", 100), "ab[31mc d");
-        assert!(clean(&"€".repeat(1_000), limits::ERROR_SUMMARY_BYTES).len() <= limits::ERROR_SUMMARY_BYTES);
     }
 }

@@ -1,17 +1,20 @@
 //! The examples of the guides, run. A test compares them with what the guides show.
 
 use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use outhaul::{
-    Context, Event, EventContext, Failure, Job, NewEvent, NewJob, Outcome, Projection, RecordedEvent, Relay,
-    Rule, Start, Subscription, Worker,
+    Context, Event, EventContext, Failure, FailureClass, Job, NewEvent, NewJob, Outcome, Projection,
+    RecordedEvent, Relay, Rule, Start, Subscription, Worker,
 };
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::support::{Db, Running, connect};
+use crate::scripted::{get, hinted, service, status};
+use crate::support::{Db, Running, connect, quick, until};
 
 #[derive(Serialize, Deserialize)]
 struct OrderPaid {
@@ -196,6 +199,72 @@ async fn enter(client: &mut tokio_postgres::Client, event: RecordedEvent, cx: Ev
     Ok(())
 }
 
+#[derive(Serialize, Deserialize)]
+struct Pickup {
+    courier: SocketAddr,
+}
+
+impl Job for Pickup {
+    const TYPE: &'static str = "courier.pickup";
+    const QUEUE: &'static str = "courier";
+}
+
+async fn call_courier(job: Pickup, _: Context) -> Outcome {
+    let answer = get(job.courier).await?;
+    match answer.status {
+        200..=299 => Ok(()),
+        402 => Err(Failure::revoked("the account is closed").code("account_closed")),
+        status => Err(Failure::http(status).headers(|name| answer.header(name))),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_lets_the_answer_of_a_service_say_what_follows() {
+    let mut db = Db::new().await;
+    let mut options = quick();
+    options.retry.max_hint = Duration::from_secs(6 * 3600);
+    options.retry.backoff.base = Duration::from_secs(5);
+    options.retry.unknown_attempts = 1;
+    let running = Running::start(db.worker().options(options).handle(call_courier)).await;
+    for (step, expected) in [
+        (status(200), "completed"),
+        (status(402), "cancelled"),
+        (status(404), "dead_letter"),
+        (status(409), "dead_letter"),
+        (hinted(429, "18000"), "retrying"),
+    ] {
+        let job = NewJob::new(&Pickup { courier: service([step.clone()]).await }).unwrap();
+        let id = outhaul::enqueue(&mut db.client, &job).await.unwrap().id().0;
+        until(&format!("{expected} after {step:?}"), || async { db.status(id).await == expected }).await;
+    }
+    let waits = "select count(*) from outhaul.jobs where run_at > clock_timestamp() + interval '17900 s'";
+    assert_eq!(db.count(waits).await, 1);
+    running.stop().await;
+}
+
+#[test]
+fn a_handler_chooses_a_class_or_says_that_it_is_too_early() {
+    fn template(path: &str) -> Result<String, Failure> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|missing| Failure::from(missing).with_class(FailureClass::Permanent))?;
+        Ok(text)
+    }
+    let failure = template("/nowhere/mail.html").unwrap_err();
+    assert_eq!(
+        (failure.class(), failure.error_code()),
+        (Some(FailureClass::Permanent), Some("io_not_found"))
+    );
+
+    fn deliver(the_shop_is_open: bool) -> Outcome {
+        if !the_shop_is_open {
+            return Err(Failure::snooze(Duration::from_secs(600)));
+        }
+        Ok(())
+    }
+    assert_eq!(deliver(false).unwrap_err().class(), None);
+    assert!(deliver(true).is_ok());
+}
+
 fn guide(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/guides/{name}.md"));
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -206,7 +275,9 @@ fn the_guides_show_what_was_run() {
     // Lines may break elsewhere in the narrower guide.
     let flat = |text: &str| text.split_whitespace().collect::<String>();
     let source = flat(include_str!("guides.rs"));
-    for (name, examples) in [("outbox-or-job", 2), ("ordered-or-leased", 2), ("exactly-once", 2)] {
+    for (name, examples) in
+        [("outbox-or-job", 2), ("ordered-or-leased", 2), ("exactly-once", 2), ("failure-classes", 4)]
+    {
         let guide = guide(name);
         let blocks: Vec<&str> =
             guide.split("```rust\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();

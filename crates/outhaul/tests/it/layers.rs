@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 const LAYERS: [&[&str]; 5] = [
     &["model", "error", "telemetry", "json"],
     &["decide"],
-    &["store", "caller"],
+    &["store", "caller", "failure"],
     &["engine"],
     &["worker", "observe", "operate", "session", "subscription", "projection", "testing"],
 ];

@@ -4,6 +4,7 @@ mod calls;
 mod doors;
 mod fairness;
 mod fault;
+mod scripted;
 mod support;
 
 #[cfg(any(feature = "sqlx-0_8", feature = "sqlx-0_9"))]
@@ -15,6 +16,7 @@ mod claims;
 mod crash;
 mod depth;
 mod enqueue;
+mod failing;
 mod failover;
 mod fencing;
 mod flow;

@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use outhaul::{Context, Failure, Outcome, Stop};
+use outhaul::{Context, Failure, FailureClass, Outcome, Stop};
 use tokio::io::AsyncWriteExt;
 use tokio::process::{ChildStdin, Command};
 use tokio_util::sync::CancellationToken;
@@ -136,17 +136,19 @@ impl Runner {
         match (status.code(), why) {
             // What it says itself counts, also when it was asked to end.
             (Some(0), _) => Ok(()),
-            (Some(code @ (65 | 75 | 77)), _) => Err(of_code(code, summary(format!("exit code {code}")))),
+            (Some(code @ (65 | 75 | 77)), _) => {
+                Err(of_code(code, summary(format!("exit code {code}")), tail))
+            }
             (_, Some(Ended::TimedOut)) => {
                 Err(Failure::transient(summary("the command ran into its time limit".into())).code("timeout"))
             }
             // Of unknown class: the library takes it for the answer to its request, and gives the job back.
             (_, Some(Ended::Stopped)) => Err(Failure::unknown("the command was stopped").code("stopped")),
-            (Some(code), None) => Err(of_code(code, summary(format!("exit code {code}")))),
+            (Some(code), None) => Err(of_code(code, summary(format!("exit code {code}")), tail)),
             (None, None) => {
                 let signal = status.signal().unwrap_or_default();
-                // As after a crash of the worker itself, all attempts are used.
-                Err(Failure::transient(summary(format!("killed by signal {signal}")))
+                // The process that did the work went away, as it does when a worker dies.
+                Err(Failure::crash(summary(format!("killed by signal {signal}")))
                     .code(format!("signal_{signal}")))
             }
         }
@@ -154,14 +156,24 @@ impl Runner {
 }
 
 /// The verdict that a command chooses by its exit code. Source: sysexits(3), EX_DATAERR, EX_TEMPFAIL and EX_NOPERM.
-fn of_code(code: i32, summary: String) -> Failure {
+fn of_code(code: i32, summary: String, tail: &Tail) -> Failure {
     let failure = match code {
         65 => Failure::permanent(summary),
-        75 => Failure::transient(summary),
+        75 => asked_to_wait(summary, tail),
         77 => Failure::revoked(summary),
         _ => Failure::unknown(summary),
     };
     failure.code(format!("exit_{code}"))
+}
+
+/// A command that met a limit passes on how long to wait, in the words of HTTP. One that says nothing about it, or nothing that
+/// can be read, asks for another try.
+fn asked_to_wait(summary: String, tail: &Tail) -> Failure {
+    let failure = Failure::transient(summary).headers(|name| tail.header(name));
+    match failure.hint() {
+        Some(_) => failure.with_class(FailureClass::RateLimited),
+        None => failure,
+    }
 }
 
 /// Writes the payload and closes the pipe. A command that does not read it all is in its right.

@@ -25,8 +25,23 @@ impl Tail {
         kept.drain(..over);
     }
 
+    /// The value of the last line that is a header of this name, as HTTP writes one.
+    pub(super) fn header(&self, name: &str) -> Option<String> {
+        let text = self.text();
+        let headers = text.lines().filter_map(|line| line.split_once(':'));
+        let mut named = headers.filter(|header| header.0.trim().eq_ignore_ascii_case(name));
+        named.next_back().map(|(_, value)| value.trim().to_owned())
+    }
+
     /// The last lines that are not empty, in one line; empty when nothing was written.
     pub(super) fn summary(&self) -> String {
+        let text = self.text();
+        let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        lines[lines.len().saturating_sub(LINES)..].join("; ")
+    }
+
+    /// What was kept, in whole lines if there are any.
+    fn text(&self) -> String {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let cut = kept.len() == KEPT;
         let text = String::from_utf8_lossy(kept.make_contiguous());
@@ -35,8 +50,7 @@ impl Tail {
             Some((_, rest)) if cut && !rest.trim().is_empty() => rest,
             _ => &text,
         };
-        let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        lines[lines.len().saturating_sub(LINES)..].join("; ")
+        text.to_owned()
     }
 }
 
@@ -86,6 +100,16 @@ mod tests {
         tail.push(b"\n4\n5\n6\n7\n");
         assert_eq!(tail.summary(), "three; 4; 5; 6; 7");
         assert_eq!(Tail::default().summary(), "");
+    }
+
+    #[test]
+    fn the_last_line_of_a_header_is_found_by_its_name() {
+        let tail = Tail::default();
+        tail.push(b"note: Retry-After: 1\nRetry-After: 5\r\nretry-after:30\nslow down\n");
+        assert_eq!(tail.header("retry-after").as_deref(), Some("30"));
+        assert_eq!(tail.header("date"), None);
+        tail.push(&[b'x'; KEPT]);
+        assert_eq!(tail.header("retry-after"), None);
     }
 
     #[test]
