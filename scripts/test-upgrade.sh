@@ -25,6 +25,8 @@ main() {
     cargo build --quiet --locked -p outhaul-cli
 
     RUN=$(mktemp -d)
+    # The account that the server runs as must get through.
+    chmod 755 "$RUN"
     trap cleanup EXIT
     unset OUTHAUL_CONFIG
     "$NEW" dev up --dir "$RUN/server" >/dev/null

@@ -33,6 +33,7 @@ declare
   units integer[];
   used integer := 0;
   circle integer := 0;
+  looks integer := 0;
   reach integer := 0;
   each integer;
   from_share constant integer := coalesce(claim_governed.after_share, -1);
@@ -82,7 +83,9 @@ begin
   limited_keys := q.max_running_per_key is not null
     or exists (select from key_limits k where k.queue = claim_governed.queue);
 
-  while budget > 0 and circle < 2 and clock_timestamp() < t + interval '50 milliseconds' loop
+  -- Once at least: on a busy machine the time may be over before the first look.
+  while budget > 0 and circle < 2 and (looks = 0 or clock_timestamp() < t + interval '50 milliseconds') loop
+    looks := looks + 1;
     -- Where many stand in the way, as many are looked at as are worth a statement.
     look := greatest(budget, reach);
     if q.fair then
