@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio_postgres::{Client, Transaction};
 use uuid::Uuid;
 
-use super::task::{LOYALTY, Task, queue_of};
+use super::task::{LOYALTY, Task, queue_of, service_of};
 
 /// Every type of fact with the types of the jobs that follow from it.
 pub(super) const FACTS: [(&str, &[&str]); 3] = [
@@ -63,7 +63,8 @@ fn rule(fact: &str, job_type: &'static str) -> Rule {
     Rule::new(job_type, fact, move |event: &RecordedEvent| {
         let fact: Fact = event.read()?;
         let Some(task) = fact.work.get(job_type) else { return Ok(None) };
-        let job = NewJob::raw(queue_of(job_type), job_type, serde_json::to_string(task)?);
+        let job = NewJob::raw(queue_of(job_type), job_type, serde_json::to_string(task)?)
+            .rate_key(service_of(job_type, task.order));
         // Known beforehand to the shop, which has written it down with the operation.
         Ok(Some(job.id(task.operation.to_string().parse()?)))
     })

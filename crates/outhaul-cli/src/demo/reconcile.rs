@@ -120,6 +120,12 @@ impl Books {
         let attempts = |outcome: &str| -> i64 {
             self.attempts.iter().filter(|((word, _), _)| word == outcome).map(|(_, n)| n).sum()
         };
+        let mut classes = BTreeMap::new();
+        for ((outcome, class), n) in &self.attempts {
+            if !matches!(&**outcome, "snoozed" | "released") {
+                *classes.entry(class.clone()).or_default() += n;
+            }
+        }
         Reconciliation {
             total,
             lost_operations: lost,
@@ -136,6 +142,7 @@ impl Books {
             events: self.events(sales),
             retries: attempts("retry"),
             snoozes: attempts("snoozed"),
+            classes,
             unfinished_jobs: self.live_jobs.len(),
             kill: kill.map(|kill| self.recovery(kill)),
             queues: QUEUES
@@ -263,6 +270,8 @@ pub(super) struct Reconciliation {
     pub(super) events: EventTally,
     pub(super) retries: i64,
     pub(super) snoozes: i64,
+    /// Attempts that failed, by the class of their failure.
+    pub(super) classes: BTreeMap<String, i64>,
     pub(super) unfinished_jobs: usize,
     pub(super) kill: Option<Recovery>,
 }

@@ -1,5 +1,7 @@
 //! The end of the demonstration, for people and for programs.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -51,6 +53,7 @@ struct Answer<'a> {
     events: &'a EventTally,
     retries: i64,
     snoozes: i64,
+    classes: &'a BTreeMap<String, i64>,
     unfinished: usize,
     killed: Option<&'a Recovery>,
     lost_operations: &'a [Missing],
@@ -87,6 +90,7 @@ impl<'a> Answer<'a> {
             events: &found.events,
             retries: found.retries,
             snoozes: found.snoozes,
+            classes: &found.classes,
             unfinished: found.unfinished_jobs,
             killed: found.kill.as_ref(),
             lost_operations: &found.lost_operations,
@@ -99,6 +103,11 @@ impl<'a> Answer<'a> {
             server: &about.what,
         }
     }
+}
+
+fn classes(classes: &BTreeMap<String, i64>) -> String {
+    let words: Vec<String> = classes.iter().map(|(class, n)| format!("{n} {}", class.replace('_', " "))).collect();
+    words.join(", ")
 }
 
 #[derive(Clone, Copy)]
@@ -183,6 +192,7 @@ fn story(found: &Reconciliation) -> Vec<String> {
                 found.cancelled_by_shop
             ),
         ),
+        line("their classes", classes(&found.classes)),
         line("killed", found.kill.as_ref().map_or_else(|| "no worker held enough jobs".to_owned(), killed)),
         line(
             "second effects",

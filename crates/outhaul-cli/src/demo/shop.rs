@@ -13,7 +13,7 @@ use tokio_postgres::{Client, Transaction};
 use uuid::Uuid;
 
 use super::facts;
-use super::task::{Deck, Task, queue_of};
+use super::task::{Deck, Task, queue_of, service_of};
 
 /// Jobs of one order that is placed, paid and delivered.
 pub(super) const JOBS_PER_ORDER: usize = 8;
@@ -240,7 +240,8 @@ struct Promise {
 
 impl Promise {
     fn new(job_type: &'static str, task: Task) -> anyhow::Result<Promise> {
-        let job = NewJob::raw(queue_of(job_type), job_type, serde_json::to_string(&task)?);
+        let job = NewJob::raw(queue_of(job_type), job_type, serde_json::to_string(&task)?)
+            .rate_key(service_of(job_type, task.order));
         Ok(Promise { job_type, task, job })
     }
 }

@@ -29,6 +29,11 @@ pub(super) fn queue_of(job_type: &str) -> &'static str {
     TYPES.iter().find(|(name, _)| *name == job_type).map_or("notifications", |(_, queue)| queue)
 }
 
+/// The partition of its queue that waits when the other side of a job asks for patience: one of four services for each type.
+pub(super) fn service_of(job_type: &str, order: i32) -> String {
+    format!("{job_type}-{}", order % 4)
+}
+
 /// The payload of every job of the shop.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Task {
@@ -49,6 +54,8 @@ pub(super) enum Fate {
     Works,
     /// The other side is busy for this many attempts.
     Busy(i32),
+    /// The other side asks for patience once, and says for how long.
+    Limited,
     /// The effect takes place, its answer is lost, and the attempt fails.
     AnswerLost,
     /// The first attempt fails with an error that nobody has classified.
@@ -75,10 +82,11 @@ impl Fate {
 }
 
 /// Fates in a proportion that shows each of them at least once in every 40 jobs.
-const DECK: [(Fate, usize); 11] = [
-    (Fate::Works, 26),
+const DECK: [(Fate, usize); 12] = [
+    (Fate::Works, 25),
     (Fate::Busy(1), 3),
     (Fate::Busy(2), 1),
+    (Fate::Limited, 1),
     (Fate::AnswerLost, 2),
     (Fate::Puzzling, 1),
     (Fate::Panics, 1),

@@ -123,6 +123,9 @@ async fn nothing_committed_is_lost_when_a_worker_is_killed() {
     {
         assert!(number(name) > 0, "{name}: {answer}");
     }
+    for class in ["transient", "rate_limited", "permanent", "revoked", "crash", "unknown"] {
+        assert!(answer["classes"][class].as_i64().is_some_and(|n| n > 0), "{class}: {answer}");
+    }
     assert_eq!(number("answered_duplicate"), number("enqueued_twice"));
     let loyalty =
         answer["queues"].as_array().unwrap().iter().find(|queue| queue["queue"] == "loyalty").unwrap();
