@@ -64,6 +64,9 @@ fn main() -> ExitCode {
         Some(Hidden::Worker(spec)) if spec.kind == worker::Kind::Outhaul => {
             run_on(tokio::runtime::Builder::new_multi_thread(), worker::work_outhaul(spec))
         }
+        Some(Hidden::Worker(spec)) if spec.kind == worker::Kind::Reports => {
+            run_on(tokio::runtime::Builder::new_multi_thread(), worker::work_reports(spec))
+        }
         // One thread: a reference worker is two connections and no work of its own.
         Some(Hidden::Worker(spec)) => {
             run_on(tokio::runtime::Builder::new_current_thread(), reference::work(spec))

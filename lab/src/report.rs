@@ -31,6 +31,10 @@ pub(crate) enum Metric {
     RateKept,
     ClaimP99Growth,
     LongestTurnMs,
+    AloneP99Ms,
+    WaitRatio,
+    WaitRatioLow,
+    WaitRatioHigh,
 }
 
 impl Metric {
@@ -57,6 +61,10 @@ impl Metric {
             Self::RateKept => "rate after/before",
             Self::ClaimP99Growth => "claim p99 after/before",
             Self::LongestTurnMs => "longest turn ms",
+            Self::AloneP99Ms => "alone p99 ms",
+            Self::WaitRatio => "p99 beside/alone",
+            Self::WaitRatioLow => "95 % from",
+            Self::WaitRatioHigh => "95 % to",
         }
     }
 

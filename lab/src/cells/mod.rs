@@ -8,8 +8,10 @@ mod closed;
 mod depth;
 mod drain;
 mod events;
+mod governed;
 mod held;
 mod held_loop;
+mod isolation;
 mod memory;
 mod single;
 mod wake;
@@ -41,12 +43,14 @@ pub(crate) fn all() -> Vec<Cell> {
         bulk::BULK,
         wake::WAKE,
         wal::WAL,
+        governed::GOVERNED,
         events::publish::PUBLISH,
         events::feed::FEED,
         events::read::READ,
         events::sequencer::SEQUENCER,
         held::HELD,
         memory::MEMORY,
+        isolation::ISOLATION,
         depth::DEPTH,
         events::read::CATCH_UP,
         events::feed::FEED_HELD,

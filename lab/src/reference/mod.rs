@@ -86,7 +86,7 @@ pub(crate) async fn work(spec: &Spec) -> Result<()> {
             driver::run::<functions::FunctionsWorker>(spec, functions::FUNCTIONS.channel).await
         }
         Kind::Seed => driver::run::<seed::SeedWorker>(spec, seed::SEED.channel).await,
-        Kind::Outhaul => bail!("the library's worker is no reference"),
+        Kind::Outhaul | Kind::Reports => bail!("the library's worker is no reference"),
     }
 }
 
@@ -96,6 +96,6 @@ pub(crate) async fn time_claims(worker: Kind, url: &str, feed: &Feed, claims: u6
         Kind::Plain => driver::time_claims::<plain::PlainWorker>(url, feed, claims).await,
         Kind::Functions => driver::time_claims::<functions::FunctionsWorker>(url, feed, claims).await,
         Kind::Seed => driver::time_claims::<seed::SeedWorker>(url, feed, claims).await,
-        Kind::Outhaul => bail!("the library's worker claims when it likes"),
+        Kind::Outhaul | Kind::Reports => bail!("the library's worker claims when it likes"),
     }
 }

@@ -10,7 +10,7 @@ mod tally;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use outhaul::{Noop, work as work_outhaul};
+pub(crate) use outhaul::{Noop, REPORTS, reports as work_reports, work as work_outhaul};
 pub(crate) use parent::Worker;
 pub(crate) use tally::{Tally, serve};
 
@@ -48,6 +48,8 @@ pub(crate) enum Kind {
     Functions,
     /// The worker of the library, as it comes: it chooses batches and lanes by itself.
     Outhaul,
+    /// A worker of the library that makes reports: 200 ms of computing each, one at a time.
+    Reports,
 }
 
 /// What the parent asks.

@@ -3,7 +3,7 @@
 //! What it has settled is known from its metrics: they count what the server acknowledged, which a handler cannot see.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use metrics::{
@@ -42,6 +42,28 @@ pub(crate) async fn work(spec: &Spec) -> Result<()> {
         builder = builder.queue(Noop::QUEUE, concurrency);
     }
     let worker = builder.build().await?;
+    serve(&tally, async || Ok(worker.run_until(std::future::pending()).await?)).await
+}
+
+/// The queue of the reports.
+pub(crate) const REPORTS: &str = "reports";
+
+/// Makes reports until the parent ends the process.
+pub(crate) async fn reports(spec: &Spec) -> Result<()> {
+    let tally = Tally::new(false)?;
+    let worker = Worker::builder(Dsn::parse(&spec.url, |_| None)?)
+        .queue(REPORTS, 1)
+        .handle_raw(REPORTS, "bench.report", |cx| async move {
+            let began = Instant::now();
+            let mut sum = 0_u64;
+            while began.elapsed() < Duration::from_millis(200) {
+                sum = cx.payload().bytes().fold(sum, |sum, byte| sum.rotate_left(5) ^ u64::from(byte));
+            }
+            std::hint::black_box(sum);
+            Ok::<(), Failure>(())
+        })
+        .build()
+        .await?;
     serve(&tally, async || Ok(worker.run_until(std::future::pending()).await?)).await
 }
 

@@ -25,7 +25,17 @@ pub(crate) struct Worker {
 impl Worker {
     /// Starts the process and waits until it is connected.
     pub(crate) async fn start(spec: &Spec) -> Result<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
+        let program = std::env::current_exe()?;
+        // As an operator would start it: whatever else wants a core goes before a report.
+        let mut command = match spec.kind {
+            Kind::Reports => {
+                let mut nice = Command::new("nice");
+                nice.args(["-n", "19"]).arg(program);
+                nice
+            }
+            _ => Command::new(program),
+        };
+        let mut child = command
             .args(arguments(spec))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -115,6 +125,7 @@ fn arguments(spec: &Spec) -> Vec<String> {
         Kind::Seed => "seed",
         Kind::Functions => "functions",
         Kind::Outhaul => "outhaul",
+        Kind::Reports => "reports",
     };
     let mut arguments: Vec<String> = [
         "worker",

@@ -106,7 +106,8 @@ impl<'a> Answer<'a> {
 }
 
 fn classes(classes: &BTreeMap<String, i64>) -> String {
-    let words: Vec<String> = classes.iter().map(|(class, n)| format!("{n} {}", class.replace('_', " "))).collect();
+    let words: Vec<String> =
+        classes.iter().map(|(class, n)| format!("{n} {}", class.replace('_', " "))).collect();
     words.join(", ")
 }
 

@@ -167,9 +167,7 @@ fn trouble(fate: Fate, attempt: i32) -> Outcome {
         Fate::Busy(attempts) if attempt <= attempts => {
             Err(Failure::transient("the other side is busy").code("http_503"))
         }
-        Fate::Limited if attempt == 1 => {
-            Err(Failure::http(429).retry_after(Duration::from_millis(400)))
-        }
+        Fate::Limited if attempt == 1 => Err(Failure::http(429).retry_after(Duration::from_millis(400))),
         Fate::Puzzling if attempt == 1 => Err(Puzzle.into()),
         Fate::Hopeless => Err(Puzzle.into()),
         Fate::Panics if attempt == 1 => panic!("a handler of the demonstration panics, as it should"),
