@@ -9,6 +9,16 @@ CREATE TYPE outhaul.end_status AS ENUM (
     'cancelled'
 );
 
+CREATE TYPE outhaul.ended_job AS (
+	id uuid,
+	queue text,
+	ordering_key text,
+	limit_key text,
+	permit integer,
+	key_permit integer,
+	lease_token uuid
+);
+
 CREATE TYPE outhaul.job_status AS ENUM (
     'pending',
     'leased',
@@ -281,7 +291,6 @@ CREATE FUNCTION outhaul.hold(ids uuid[], lease_tokens uuid[], claim_nos integer[
 CREATE FUNCTION outhaul.job_ended() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off'
     AS '...';
 
 CREATE FUNCTION outhaul.job_insert() RETURNS trigger
@@ -290,6 +299,16 @@ CREATE FUNCTION outhaul.job_insert() RETURNS trigger
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.jobs_ended(ended outhaul.ended_job[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
     AS '...';
 
 CREATE FUNCTION outhaul.uuid7() RETURNS uuid
@@ -340,12 +359,6 @@ CREATE FUNCTION outhaul.known_subscription(name text) RETURNS outhaul.subscripti
 CREATE FUNCTION outhaul.lane_insert() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
-    AS '...';
-
-CREATE FUNCTION outhaul.lane_next(queue text, ordering_key text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off'
     AS '...';
 
 CREATE FUNCTION outhaul.lanes(queue text, priorities smallint[] DEFAULT NULL::smallint[], shares integer[] DEFAULT NULL::integer[]) RETURNS TABLE(priority smallint, share integer)
@@ -564,16 +577,6 @@ CREATE FUNCTION outhaul.refill_rate(queue text, rate_key text, rate integer, per
 CREATE FUNCTION outhaul.register_relay(start text DEFAULT 'now'::text, max_attempts integer DEFAULT 10) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
-    AS '...';
-
-CREATE FUNCTION outhaul.release_permits(queues text[], limit_keys text[], permits integer[], key_permits integer[], lease_tokens uuid[], let_in boolean DEFAULT false) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET jit TO 'off'
     AS '...';
 
 CREATE FUNCTION outhaul.remove_expired(n integer) RETURNS TABLE(keys bigint, dead bigint, workers bigint)
@@ -1446,7 +1449,7 @@ CREATE INDEX outbox_parked ON ONLY outhaul.outbox_events USING btree (parked_at)
 
 CREATE INDEX outbox_pending_idx ON ONLY outhaul.outbox_events USING btree (available_at, occurred_at) WHERE (processed_at IS NULL);
 
-CREATE TRIGGER job_ended AFTER DELETE ON outhaul.jobs FOR EACH ROW WHEN (((old.ordering_key IS NOT NULL) OR (old.permit IS NOT NULL) OR (old.limit_key IS NOT NULL))) EXECUTE FUNCTION outhaul.job_ended();
+CREATE TRIGGER job_ended AFTER DELETE ON outhaul.jobs FOR EACH ROW WHEN ((((old.ordering_key IS NOT NULL) OR (old.permit IS NOT NULL) OR (old.limit_key IS NOT NULL)) AND (current_setting('outhaul_call.settles'::text, true) IS DISTINCT FROM 'on'::text))) EXECUTE FUNCTION outhaul.job_ended();
 
 CREATE TRIGGER job_insert BEFORE INSERT ON outhaul.jobs FOR EACH ROW WHEN ((CURRENT_USER <> 'outhaul_owner'::name)) EXECUTE FUNCTION outhaul.job_insert();
 
@@ -1563,14 +1566,14 @@ REVOKE ALL ON FUNCTION outhaul.job_ended() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.job_insert() FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION outhaul.jobs_ended(ended outhaul.ended_job[]) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION outhaul.uuid7() FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.uuid7() TO outhaul_producer;
 
 REVOKE ALL ON FUNCTION outhaul.known_subscription(name text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.lane_insert() FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION outhaul.lane_next(queue text, ordering_key text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.lanes(queue text, priorities smallint[], shares integer[]) FROM PUBLIC;
 
@@ -1665,8 +1668,6 @@ REVOKE ALL ON FUNCTION outhaul.refill_rate(queue text, rate_key text, rate integ
 
 REVOKE ALL ON FUNCTION outhaul.register_relay(start text, max_attempts integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.register_relay(start text, max_attempts integer) TO outhaul_worker;
-
-REVOKE ALL ON FUNCTION outhaul.release_permits(queues text[], limit_keys text[], permits integer[], key_permits integer[], lease_tokens uuid[], let_in boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.remove_expired(n integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.remove_expired(n integer) TO outhaul_worker;

@@ -21,6 +21,10 @@ comment on column jobs.held_for is 'lane: another job of its ordering key is bef
 comment on column jobs.permit is 'The unit of the queue''s limit that its lease holds.';
 comment on column jobs.key_permit is 'The unit of its limit_key that its lease holds.';
 comment on column jobs.rate_slot is 'Equal to run_at while a rate or a cooldown has put it there.';
+-- What others have to know of a lease that has ended; see jobs_ended.
+create type ended_job as (
+  id uuid, queue text, ordering_key text, limit_key text, permit integer, key_permit integer, lease_token uuid
+);
 create index jobs_waiting on jobs (queue, limit_key, priority desc, run_at, id) where held_for = 'permit';
 
 alter table queues

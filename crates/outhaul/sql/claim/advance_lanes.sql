@@ -1,7 +1,7 @@
 -- advance_lanes: take notice of jobs with ordering keys that have been enqueued, and let in the first of each lane that has
 -- no head. Called by each claim that finds such jobs, before it looks for work.
 -- Late commits need no more than this: a job becomes visible with its commit, is fresh then, and takes its place.
--- One caller at a time for each queue, the others leave it to him; so only lane_next can change a head meanwhile, and it
+-- One caller at a time for each queue, the others leave it to him; so only jobs_ended can change a head meanwhile, and it
 -- deletes the old head first, on which this waits for nobody: a head that cannot be locked is left for the next call.
 -- Parameters: queue; n, the most jobs. Returns how many became claimable.
 -- Index: ordering_fresh, ordering_heads, ordering_lanes_pkey, jobs_pkey. Locks: an advisory lock of the transaction; the

@@ -2,7 +2,7 @@
 -- Parameters, parallel: keys and cts of the candidates in order; max_running, what holds for a key without a limit of its own.
 -- Returns units: for each candidate the number, 0 when it has to go without, -1 when no limit holds for it; and held: the
 -- candidates that are to wait, because every unit of their key is in use. A key whose units somebody else is
--- changing just now is neither served nor sent to wait: that somebody would not find the job (see release_permits).
+-- changing just now is neither served nor sent to wait: that somebody would not find the job (see jobs_ended).
 -- Index: key_limits_pkey, permits_pkey. Locks: the units taken, and all units of the keys in use, skipping locked ones.
 create or replace function take_key_units(
   queue text, keys text[], cts tid[], max_running integer, out units integer[], out held tid[]

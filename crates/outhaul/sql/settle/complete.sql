@@ -5,7 +5,8 @@
 -- completed before (an answer was lost), else lost. Lost means that nothing was changed.
 -- Fails with 55P03 after 100 ms behind a lock that somebody else holds on one of the rows (an open cancel):
 -- the caller then sends the others without that one, instead of making them all wait.
--- Index: jobs_pkey, then by ctid; job_keys_pkey. Locks: the jobs' rows in the order given, then their keys' rows.
+-- Index: jobs_pkey, then by ctid; job_keys_pkey. Locks: the jobs' rows in the order given, then their keys' rows, and what
+-- jobs_ended locks.
 create or replace function complete(ids uuid[], lease_tokens uuid[], claim_nos integer[], history text default 'row')
 returns table (id uuid, state text)
 language plpgsql volatile security definer
@@ -15,8 +16,11 @@ set enable_bitmapscan = off set enable_material = off set jit = off set lock_tim
 as $$ /* outhaul:complete */
 #variable_conflict use_column
 declare
+  -- The trigger of the jobs (job_ended) leaves what concerns others to this function, until it takes this back.
+  settles text := set_config('outhaul_call.settles', 'on', true);
   ended uuid[] := '{}';
   now_ended uuid[];
+  concerned ended_job[];
 begin
   -- A row that is being renewed is a new version when its lock is had, and this statement's snapshot does not
   -- contain it: it is passed over, and found by the next round, whose snapshot does. Locking first would cost
@@ -35,7 +39,8 @@ begin
              offset 0) x
           where round = 1 or u.i <> all (ended)))
       returning j.id, j.created_at, j.locked_at, j.organization_id, j.attempts, j.claim_no, j.max_attempts, j.priority,
-                j.queue, j.job_type, j.idempotency_key, case when complete.history = 'payload' then j.payload end as payload
+                j.queue, j.job_type, j.idempotency_key, j.ordering_key, j.limit_key, j.permit, j.key_permit, j.lease_token,
+                case when complete.history = 'payload' then j.payload end as payload
     ), f as (
       insert into jobs_finished (created_at, started_at, id, organization_id, attempts, claim_no, max_attempts, priority,
                                  status, queue, job_type, payload)
@@ -50,10 +55,17 @@ begin
              and y.key = d.idempotency_key and y.job_id = d.id offset 0) x
        where k.ctid = x.ct
     )
-    select coalesce(array_agg(d.id), '{}') into now_ended from d;
+    select coalesce(array_agg(d.id), '{}'),
+           array_agg(row(d.id, d.queue, d.ordering_key, d.limit_key, d.permit, d.key_permit, d.lease_token)::ended_job)
+             filter (where coalesce(d.permit, d.key_permit) is not null or d.ordering_key is not null)
+      into now_ended, concerned from d;
+    if concerned is not null then
+      perform jobs_ended(concerned);
+    end if;
     ended := ended || now_ended;
     exit when cardinality(ended) >= cardinality(complete.ids) or (round > 1 and now_ended = '{}');
   end loop;
+  settles := set_config('outhaul_call.settles', '', true);
   if cardinality(ended) < cardinality(complete.ids) then
     return query
       -- LIMIT: an EXISTS may be answered by hashing the whole table.

@@ -22,14 +22,12 @@ set enable_bitmapscan = off set enable_material = off set jit = off
 as $$ /* outhaul:fail */
 #variable_conflict use_column
 declare
+  -- The trigger of the jobs (job_ended) leaves what concerns others to this function, until it takes this back.
+  settles text := set_config('outhaul_call.settles', 'on', true);
   nil constant uuid := '00000000-0000-0000-0000-000000000000';
   locked tid[];
   settled uuid[];
-  unit_queues text[];
-  unit_keys text[];
-  permits integer[];
-  key_permits integer[];
-  tokens uuid[];
+  concerned ended_job[];
   cool_queues text[];
   cool_keys text[];
   cool_delays bigint[];
@@ -56,7 +54,7 @@ begin
            u(ct, v, d, class, code, summary)
      cross join lateral (
         select j.id, j.attempts, j.claim_no, j.locked_at, j.locked_by, j.queue, j.limit_key, j.permit, j.key_permit,
-               j.lease_token, j.rate_key from jobs j where j.ctid = u.ct offset 0) j
+               j.lease_token, j.rate_key, j.ordering_key from jobs j where j.ctid = u.ct offset 0) j
   ), kept as (
     update jobs j
        set status = (case when l.v = 'retry' then 'retrying' else 'pending' end)::job_status,
@@ -102,11 +100,12 @@ begin
          where y.scope = coalesce(g.organization_id, nil) and y.kind = g.job_type and y.key = g.idempotency_key
            and y.job_id = g.id offset 0) x
      where g.v = 'cancel' and k.ctid = x.ct
-  ), units as (
-    -- The end of a job frees its permits by itself (job_ended).
-    select array_agg(l.queue) as queues, array_agg(l.limit_key) as keys, array_agg(l.permit) as permits,
-           array_agg(l.key_permit) as key_permits, array_agg(l.lease_token) as tokens
-      from l where l.v in ('retry', 'snooze', 'release') and coalesce(l.permit, l.key_permit) is not null
+  ), ended as (
+    -- A job that is kept keeps its lane and gives its units back.
+    select array_agg(row(x.id, l.queue, x.ordering_key, l.limit_key, l.permit, l.key_permit, l.lease_token)::ended_job) as jobs
+      from l cross join lateral (
+        select case when l.v in ('dead_letter', 'cancel') then l.id end, case when l.v in ('dead_letter', 'cancel') then l.ordering_key end) x(id, ordering_key)
+     where coalesce(l.permit, l.key_permit) is not null or x.ordering_key is not null
   ), cool as (
     select array_agg(l.queue) as queues, array_agg(l.rate_key) as keys, array_agg(l.d) as delays
       from l where l.v in ('retry', 'snooze') and l.class = 'rate_limited' and l.d > 0
@@ -117,12 +116,12 @@ begin
            coalesce(l.class, 'unknown'), l.code, l.summary
       from l
   )
-  select (select array_agg(l.id) from l), units.queues, units.keys, units.permits, units.key_permits, units.tokens,
-         cool.queues, cool.keys, cool.delays
-    into settled, unit_queues, unit_keys, permits, key_permits, tokens, cool_queues, cool_keys, cool_delays
-    from units, cool;
-  if unit_queues is not null then
-    perform release_permits(unit_queues, unit_keys, permits, key_permits, tokens);
+  select (select array_agg(l.id) from l), ended.jobs, cool.queues, cool.keys, cool.delays
+    into settled, concerned, cool_queues, cool_keys, cool_delays
+    from ended, cool;
+  settles := set_config('outhaul_call.settles', '', true);
+  if concerned is not null then
+    perform jobs_ended(concerned);
   end if;
   if cool_queues is not null then
     perform cool_down(cool_queues, cool_keys, cool_delays);
