@@ -18,7 +18,7 @@ const PLAIN: &str = "no limits";
 
 pub(crate) const GOVERNED: Cell = Cell {
     name: "governed",
-    about: "20,000 no-op jobs are drained by one worker process: without limits; with 1,000 units for the queue; with 20 units for each of 100 \
+    about: "20,000 no-op jobs are drained by one worker process: without limits; with 5,000 units for the queue, which are never used up; with 20 units for each of 100 \
         keys; with a rate that is never reached; as 1,000 ordered lanes; with fair shares for 100 organizations",
     variants: &[PLAIN, "max_running", "limit keys", "rate", "lanes", "fair"],
     most_rounds: usize::MAX,
@@ -38,7 +38,7 @@ const fn ratio(what: &'static str, variant: &'static str) -> Comparison {
 
 async fn measure(bench: &Bench, variant: &str) -> Result<Sample> {
     let (change, keys) = match variant {
-        "max_running" => (QueueChange::new().max_running(1_000), ""),
+        "max_running" => (QueueChange::new().max_running(5_000), ""),
         "limit keys" => (
             QueueChange::new().max_running_per_key(20),
             ", limit_keys => array_agg('key ' || n % 100 order by n)",
