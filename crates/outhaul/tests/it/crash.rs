@@ -153,3 +153,84 @@ async fn leases_that_cannot_be_settled_do_not_hide_the_others_from_the_sweep() {
     assert_eq!(log.count("begin").await, 20);
     assert_eq!(db.count("select count(*) from outhaul.jobs where status = 'leased'").await, 600);
 }
+
+/// Never two at once: no `begin` lies between another's begin and the earliest time at which that one's lease could end.
+fn assert_one_at_a_time(begins: &[Effect], ends: &[Effect], lease: SignedDuration) {
+    for (n, first) in begins.iter().enumerate() {
+        let ended = ends.iter().find(|end| end.job == first.job && end.claim_no == first.claim_no);
+        // A holder that was killed or stopped had its lease from its begin on, at least.
+        let free = ended.map_or(first.at + lease, |end| end.at.min(first.at + lease));
+        if let Some(second) = begins.get(n + 1) {
+            assert!(second.at >= free, "{second:?} began beside {first:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_unit_of_a_killed_process_is_free_when_its_lease_ends_and_not_before() {
+    let mut db = Db::new().await;
+    db.operator().await.set_queue("acts", &outhaul::QueueChange::new().max_running(1), None).await.unwrap();
+    let log = EffectLog::new().await;
+    let post = Post { lease: 1_500, ..Post::new("victim", &db.url(), &log) };
+    let mut victim = post.start().await;
+    enqueue_all(&mut db.client, &[Act::Sleep(20_000).job()]).await;
+    log.until("begin", 1).await;
+    enqueue_all(&mut db.client, &vec![Act::Nothing.job(); 3]).await;
+    let _survivor = Post { name: "survivor".into(), ..post }.start().await;
+    db.until_looked().await;
+    victim.kill().await.unwrap();
+    let left = leases(&db).await;
+    assert_eq!(left.len(), 1, "nothing has begun beside it");
+    log.until("end", 3).await;
+    let begins = log.all("begin").await;
+    let until = *left.values().next().unwrap();
+    let next = begins.iter().filter(|begin| begin.worker == "survivor").map(|begin| begin.at).min().unwrap();
+    assert!(next > until, "a unit is taken while its lease stands");
+    assert!(next <= until + SignedDuration::from_secs(1), "nobody waits for the sweep, nor for the poll");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_holder_of_a_unit_that_goes_on_is_told_and_takes_no_second_one() {
+    let mut db = Db::new().await;
+    db.operator()
+        .await
+        .set_queue("acts", &outhaul::QueueChange::new().max_running_per_key(1), None)
+        .await
+        .unwrap();
+    let log = EffectLog::new().await;
+    let post = Post::new("stopped", &db.url(), &log);
+    let mut stopped = post.start().await;
+    let keyed = |act: Act| act.job().limit_key("one");
+    // With its last attempt, so that nobody else runs it again.
+    enqueue_all(&mut db.client, &[keyed(Act::UntilTold).max_attempts(1)]).await;
+    log.until("begin", 1).await;
+    stopped.stop().await.unwrap();
+    enqueue_all(&mut db.client, &vec![keyed(Act::Sleep(300)); 4]).await;
+    let _other = Post { name: "other".into(), drain: 100, ..post }.start().await;
+    log.until("end", 1).await;
+    stopped.cont().unwrap();
+    log.until("told lease_lost", 1).await;
+    log.until("end", 4).await;
+    let begins = log.all("begin").await;
+    assert_one_at_a_time(&begins, &log.all("end").await, SignedDuration::from_millis(900));
+    assert!(db.count("select count(*) from outhaul.permits where limit_key = 'one'").await <= 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lane_whose_head_dies_with_its_worker_goes_on_in_order() {
+    let mut db = Db::new().await;
+    let log = EffectLog::new().await;
+    let post = Post::new("victim", &db.url(), &log);
+    let mut victim = post.start().await;
+    let lane = |act: Act| act.job().ordering_key("lane");
+    let mut jobs = enqueue_all(&mut db.client, &[lane(Act::Sleep(700))]).await;
+    log.until("begin", 1).await;
+    jobs.extend(enqueue_all(&mut db.client, &vec![lane(Act::Nothing); 5]).await);
+    victim.kill().await.unwrap();
+    let _survivor = Post { name: "survivor".into(), ..post }.start().await;
+    log.until("end", 6).await;
+    let ended: Vec<Uuid> = log.all("end").await.iter().map(|end| end.job).collect();
+    assert_eq!(ended, jobs, "the head first, then the others as they came");
+    let claims: Vec<i32> = log.all("end").await.iter().map(|end| end.claim_no).collect();
+    assert_eq!(claims, [2, 1, 1, 1, 1, 1]);
+}
