@@ -367,6 +367,10 @@ pub(crate) struct JobsAct {
 #[derive(Subcommand)]
 pub(crate) enum Queues {
     /// List queues, the one whose oldest job waits longest first
+    ///
+    /// OLDEST is the age of the oldest job that could run, or would if it were its turn; WAITING counts those that wait for
+    /// their turn or for a unit of their key; LIMIT is units in use of --max-running; COOLING is the time left of a cooldown,
+    /// or how many rate keys have one.
     List {
         /// Print one JSON object for each queue
         #[arg(long, conflicts_with = "json")]

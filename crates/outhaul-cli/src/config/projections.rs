@@ -231,9 +231,12 @@ struct Keys {
     rate: Option<Part>,
 }
 
+/// Gives a job one of its keys.
+type SetKey = fn(NewJob, String) -> NewJob;
+
 impl Keys {
-    fn each(&self) -> impl Iterator<Item = (&Part, fn(NewJob, String) -> NewJob)> {
-        let set: [(&Option<Part>, fn(NewJob, String) -> NewJob); 3] = [
+    fn each(&self) -> impl Iterator<Item = (&Part, SetKey)> {
+        let set: [(&Option<Part>, SetKey); 3] = [
             (&self.ordering, NewJob::ordering_key),
             (&self.limit, NewJob::limit_key),
             (&self.rate, NewJob::rate_key),

@@ -1,9 +1,10 @@
 //! `outhaul queues list|show`: how queues do, and what holds them apart.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use outhaul::{IsolationView, QueueSettings, QueueView, WaitReason, WaitView};
+use outhaul::{IsolationView, QueueSettings, QueueView, WaitReason, WaitView, Waiting};
 use serde_json::{Value, json};
 
 use super::super::{observer, waits};
@@ -20,11 +21,7 @@ pub(super) async fn list(jsonl: bool, global: &Global) -> anyhow::Result<Exit> {
     let unseen: Vec<QueueView> =
         apart.keys().filter(|name| !known(name)).map(|name| nothing_of(name)).collect();
     queues.extend(unseen);
-    let oldest = |queue: &QueueView| {
-        let waiting = apart.get(&queue.queue).and_then(|apart| apart.oldest_waiting_ms);
-        queue.oldest_pending_ms.max(waiting)
-    };
-    queues.sort_by(|a, b| oldest(b).cmp(&oldest(a)).then_with(|| a.queue.cmp(&b.queue)));
+    queues.sort_by_key(|queue| (Reverse(oldest_ms(queue, apart.get(&queue.queue))), queue.queue.clone()));
     let both = || queues.iter().map(|queue| (queue, apart.get(&queue.queue)));
     if global.json {
         let queues = both().map(|(queue, apart)| as_json(queue, apart)).collect::<Result<Vec<_>, _>>()?;
@@ -34,13 +31,13 @@ pub(super) async fn list(jsonl: bool, global: &Global) -> anyhow::Result<Exit> {
     } else {
         let header = [
             "QUEUE",
-            "OLDEST_PENDING",
+            "OLDEST",
             "PENDING",
             "WAITING",
             "SCHEDULED",
             "LEASED",
             "RETRYING",
-            "DEAD_LETTER",
+            "DEAD",
             "WORKERS",
             "LIMIT",
             "RATE",
@@ -90,7 +87,7 @@ fn row(queue: &QueueView, apart: Option<&IsolationView>) -> Vec<String> {
     let settings = apart.map(|apart| &apart.settings);
     vec![
         queue.queue.clone(),
-        or_dash(queue.oldest_pending_ms.map(span)),
+        or_dash(oldest_ms(queue, apart).map(span)),
         live(queue.pending),
         apart.map_or_else(|| "0".to_owned(), |apart| counted(apart.waiting.held(), apart.waiting_capped)),
         live(queue.scheduled),
@@ -103,6 +100,11 @@ fn row(queue: &QueueView, apart: Option<&IsolationView>) -> Vec<String> {
         or_dash(apart.and_then(cooling)),
         paused(queue),
     ]
+}
+
+/// Age of the oldest job that could run, or would if it were its turn.
+fn oldest_ms(queue: &QueueView, apart: Option<&IsolationView>) -> Option<i64> {
+    queue.oldest_pending_ms.max(apart.and_then(|apart| apart.oldest_waiting_ms))
 }
 
 fn paused(queue: &QueueView) -> String {
@@ -128,7 +130,7 @@ fn seconds(seconds: f64) -> String {
     let n = Duration::from_secs_f64(seconds.clamp(0.0, 1e9)).as_secs();
     [(86_400, 'd'), (3_600, 'h'), (60, 'm')]
         .into_iter()
-        .find(|(unit, _)| n > 0 && n % unit == 0)
+        .find(|(unit, _)| n > 0 && n.is_multiple_of(*unit))
         .map_or_else(|| format!("{n}s"), |(unit, name)| format!("{}{name}", n / unit))
 }
 
@@ -172,19 +174,22 @@ fn key_row(wait: &WaitView) -> Vec<String> {
 fn counts<'a>(queue: &QueueView, apart: &IsolationView) -> Vec<(&'a str, Option<String>)> {
     let live = |n: i64| Some(counted(n, queue.capped));
     let some = |n: i64| (n > 0).then(|| counted(n, apart.waiting_capped));
-    let waiting = apart.waiting;
-    let in_use = match apart.settings.max_running {
-        Some(most) => Some(format!("{} of {most}", apart.running)),
-        None => None,
-    };
+    let Waiting { lane, permit, rate } = apart.waiting;
+    let oldest = joined([
+        queue.oldest_pending_ms.map(|ms| format!("pending for {}", span(ms))),
+        apart.oldest_waiting_ms.map(|ms| format!("waiting for {}", span(ms))),
+    ]);
+    let waiting = joined([
+        some(lane).map(|n| format!("{n} for their turn")),
+        some(permit).map(|n| format!("{n} for a unit of their key")),
+        some(rate).map(|n| format!("{n} for a place that a rate or a cooldown gave them")),
+    ]);
+    let in_use = apart.settings.max_running.map(|most| format!("{} of {most}", apart.running));
     vec![
         ("paused", queue.paused.then(|| paused(queue))),
-        ("oldest", queue.oldest_pending_ms.map(|ms| format!("pending for {}", span(ms)))),
-        ("", apart.oldest_waiting_ms.map(|ms| format!("waiting for {}", span(ms)))),
+        ("oldest", oldest),
         ("pending", live(queue.pending)),
-        ("waiting", some(waiting.lane).map(|n| format!("{n} for their turn"))),
-        ("", some(waiting.permit).map(|n| format!("{n} for a unit of their key"))),
-        ("", some(waiting.rate).map(|n| format!("{n} for a place that a rate or a cooldown gave them"))),
+        ("waiting", waiting),
         ("scheduled", live(queue.scheduled)),
         ("leased", live(queue.leased)),
         ("retrying", live(queue.retrying)),
@@ -193,6 +198,11 @@ fn counts<'a>(queue: &QueueView, apart: &IsolationView) -> Vec<(&'a str, Option<
         ("cooling", apart.cooling_ms.map(span)),
         ("workers", Some(workers(queue.workers, &apart.roles))),
     ]
+}
+
+fn joined<const N: usize>(parts: [Option<String>; N]) -> Option<String> {
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// How many, and as what.
