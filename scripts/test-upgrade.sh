@@ -38,6 +38,13 @@ main() {
 [jobs."upgrade.rehearsal"]
 command = ["sh", "-c", "n=$(cat); sleep 0.05; echo $n >> ran.txt"]
 queue = "rehearsal"
+
+[projections.rehearsal]
+start = "beginning"
+
+[[projections.rehearsal.rules]]
+event = "upgrade.asked"
+job = "upgrade.rehearsal"
 TOML
     touch ran.txt asked.txt
     "$OLD" migrate -q
@@ -66,10 +73,14 @@ TOML
     verdict
 }
 
-# Enqueues the numbers from $2 to $3 with the program $1.
+# Asks for the numbers from $2 to $3 with the program $1: every third through an event and a projection.
 produce() {
     for n in $(seq "$2" "$3"); do
-        "$1" -q enqueue upgrade.rehearsal "$n" --queue rehearsal >/dev/null
+        if [ $((n % 3)) -eq 0 ]; then
+            "$1" -q publish upgrade.asked rehearsal "$(cat /proc/sys/kernel/random/uuid)" "$n" >/dev/null
+        else
+            "$1" -q enqueue upgrade.rehearsal "$n" --queue rehearsal >/dev/null
+        fi
         echo "$n" >>asked.txt
     done
 }

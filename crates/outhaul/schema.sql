@@ -506,7 +506,7 @@ CREATE FUNCTION outhaul.parts(parent text) RETURNS TABLE(name text, low text, hi
     SET "DateStyle" TO 'ISO'
     AS '...';
 
-CREATE FUNCTION outhaul.project(id uuid, lease_token uuid, claim_no integer, "position" bigint, unparked boolean, after bigint, ids uuid[], queues text[], job_types text[], payloads text[], idempotency_keys text[], organization_ids uuid[], priorities integer[], run_ats timestamp with time zone[], max_attempts integer[], timeouts_ms bigint[], traceparents text[], source_event_ids uuid[]) RETURNS bigint
+CREATE FUNCTION outhaul.project(id uuid, lease_token uuid, claim_no integer, "position" bigint, unparked boolean, after bigint, ids uuid[], queues text[], job_types text[], payloads text[], idempotency_keys text[], organization_ids uuid[], priorities integer[], run_ats timestamp with time zone[], max_attempts integer[], timeouts_ms bigint[], traceparents text[], source_event_ids uuid[], ordering_keys text[] DEFAULT NULL::text[], limit_keys text[] DEFAULT NULL::text[], rate_keys text[] DEFAULT NULL::text[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -543,6 +543,11 @@ CREATE FUNCTION outhaul.publish_many(event_types text[], aggregate_types text[],
 
 CREATE FUNCTION outhaul.queue_setting_valid(name text, value jsonb) RETURNS boolean
     LANGUAGE plpgsql IMMUTABLE
+    AS '...';
+
+CREATE FUNCTION outhaul.queue_settings(queue text) RETURNS jsonb
+    LANGUAGE sql STABLE
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
 
 CREATE FUNCTION outhaul.ranges() RETURNS TABLE(parent text, name text, by_time boolean, low bigint, high bigint, detach_pending boolean, step bigint, ahead integer, now bigint, edge bigint, orphan boolean, retired boolean)
@@ -684,6 +689,18 @@ CREATE FUNCTION outhaul.show_events(before bigint DEFAULT NULL::bigint, n intege
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
 
+CREATE FUNCTION outhaul.show_isolation(queue text DEFAULT NULL::text, cap integer DEFAULT 10000) RETURNS TABLE(name text, settings text, running bigint, waiting_lane bigint, waiting_permit bigint, waiting_rate bigint, capped boolean, oldest_waiting_ms bigint, cooling_ms bigint, cooling_keys bigint, key_limits bigint, roles text)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_material TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
 CREATE FUNCTION outhaul.show_job(id uuid) RETURNS TABLE(id uuid, organization_id uuid, queue text, job_type text, status text, priority integer, run_at timestamp with time zone, attempts integer, max_attempts integer, locked_at timestamp with time zone, locked_by text, last_error_code text, last_error_summary text, ended_at timestamp with time zone, created_at timestamp with time zone, claim_no integer, lease_until timestamp with time zone, idempotency_key text, traceparent text, timeout_ms bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
@@ -750,6 +767,29 @@ CREATE FUNCTION outhaul.show_subscriptions(subscription text DEFAULT NULL::text)
 CREATE FUNCTION outhaul.show_upkeep() RETURNS TABLE(task text, last_run_at timestamp with time zone, duration_ms bigint, findings text, error text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.show_waiting(queue text, cap integer DEFAULT 10000, n integer DEFAULT 20) RETURNS TABLE(reason text, key text, waiting bigint, job_id uuid, job_status text, running bigint, max_running integer, until timestamp with time zone)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_material TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.show_waits(id uuid) RETURNS TABLE(reason text, key text, job_id uuid, job_status text, ahead bigint, running bigint, max_running integer, until timestamp with time zone)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
     AS '...';
 
 CREATE FUNCTION outhaul.show_workers() RETURNS TABLE(id uuid, host text, pid integer, version text, schema_version integer, queues text, started_at timestamp with time zone, heartbeat_at timestamp with time zone, silent_ms bigint, stopping_at timestamp with time zone, listener_pid integer, listener_state text, running integer)
@@ -846,7 +886,7 @@ CREATE FUNCTION outhaul.wake(at timestamp with time zone) RETURNS boolean
     LANGUAGE plpgsql
     AS '...';
 
-CREATE FUNCTION outhaul.worker_beat(id uuid, host text, pid integer, version text, schema_version integer, queues jsonb, listener_pid integer, listener_state text, running integer, stopping boolean) RETURNS void
+CREATE FUNCTION outhaul.worker_beat(id uuid, host text, pid integer, version text, schema_version integer, queues jsonb, listener_pid integer, listener_state text, running integer, stopping boolean, role text DEFAULT NULL::text) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
@@ -1336,9 +1376,12 @@ CREATE TABLE outhaul.workers (
     stopping_at timestamp with time zone,
     listener_pid integer,
     listener_state text DEFAULT 'connecting'::text NOT NULL,
-    running integer DEFAULT 0 NOT NULL
+    running integer DEFAULT 0 NOT NULL,
+    role text COLLATE pg_catalog."C"
 )
 WITH (fillfactor='50');
+
+COMMENT ON COLUMN outhaul.workers.role IS 'What the process was started as, for people; its queues say what it does.';
 
 ALTER TABLE ONLY outhaul.audit_head
     ADD CONSTRAINT audit_head_pkey PRIMARY KEY (one);
@@ -1638,8 +1681,8 @@ GRANT ALL ON FUNCTION outhaul.partitions() TO outhaul_worker;
 
 REVOKE ALL ON FUNCTION outhaul.parts(parent text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION outhaul.project(id uuid, lease_token uuid, claim_no integer, "position" bigint, unparked boolean, after bigint, ids uuid[], queues text[], job_types text[], payloads text[], idempotency_keys text[], organization_ids uuid[], priorities integer[], run_ats timestamp with time zone[], max_attempts integer[], timeouts_ms bigint[], traceparents text[], source_event_ids uuid[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION outhaul.project(id uuid, lease_token uuid, claim_no integer, "position" bigint, unparked boolean, after bigint, ids uuid[], queues text[], job_types text[], payloads text[], idempotency_keys text[], organization_ids uuid[], priorities integer[], run_ats timestamp with time zone[], max_attempts integer[], timeouts_ms bigint[], traceparents text[], source_event_ids uuid[]) TO outhaul_worker;
+REVOKE ALL ON FUNCTION outhaul.project(id uuid, lease_token uuid, claim_no integer, "position" bigint, unparked boolean, after bigint, ids uuid[], queues text[], job_types text[], payloads text[], idempotency_keys text[], organization_ids uuid[], priorities integer[], run_ats timestamp with time zone[], max_attempts integer[], timeouts_ms bigint[], traceparents text[], source_event_ids uuid[], ordering_keys text[], limit_keys text[], rate_keys text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.project(id uuid, lease_token uuid, claim_no integer, "position" bigint, unparked boolean, after bigint, ids uuid[], queues text[], job_types text[], payloads text[], idempotency_keys text[], organization_ids uuid[], priorities integer[], run_ats timestamp with time zone[], max_attempts integer[], timeouts_ms bigint[], traceparents text[], source_event_ids uuid[], ordering_keys text[], limit_keys text[], rate_keys text[]) TO outhaul_worker;
 
 REVOKE ALL ON FUNCTION outhaul.promote_waiting(queue text, n integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.promote_waiting(queue text, n integer) TO outhaul_worker;
@@ -1654,6 +1697,8 @@ REVOKE ALL ON FUNCTION outhaul.publish_many(event_types text[], aggregate_types 
 GRANT ALL ON FUNCTION outhaul.publish_many(event_types text[], aggregate_types text[], aggregate_ids uuid[], payloads text[], ids uuid[], schema_versions integer[], occurred_ats timestamp with time zone[], available_ats timestamp with time zone[], partition_keys text[], organization_ids uuid[], traceparents text[], idempotency_keys text[], notify boolean) TO outhaul_producer;
 
 REVOKE ALL ON FUNCTION outhaul.queue_setting_valid(name text, value jsonb) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION outhaul.queue_settings(queue text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.ranges() FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.ranges() TO outhaul_worker;
@@ -1712,6 +1757,10 @@ GRANT ALL ON FUNCTION outhaul.show_event_payload(id uuid) TO outhaul_operator;
 REVOKE ALL ON FUNCTION outhaul.show_events(before bigint, n integer, event_type text, aggregate_type text, aggregate_id uuid, only_parked boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.show_events(before bigint, n integer, event_type text, aggregate_type text, aggregate_id uuid, only_parked boolean) TO outhaul_observer;
 
+REVOKE ALL ON FUNCTION outhaul.show_isolation(queue text, cap integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.show_isolation(queue text, cap integer) TO outhaul_worker;
+GRANT ALL ON FUNCTION outhaul.show_isolation(queue text, cap integer) TO outhaul_observer;
+
 REVOKE ALL ON FUNCTION outhaul.show_job(id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.show_job(id uuid) TO outhaul_observer;
 
@@ -1745,6 +1794,12 @@ GRANT ALL ON FUNCTION outhaul.show_subscriptions(subscription text) TO outhaul_w
 
 REVOKE ALL ON FUNCTION outhaul.show_upkeep() FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.show_upkeep() TO outhaul_observer;
+
+REVOKE ALL ON FUNCTION outhaul.show_waiting(queue text, cap integer, n integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.show_waiting(queue text, cap integer, n integer) TO outhaul_observer;
+
+REVOKE ALL ON FUNCTION outhaul.show_waits(id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.show_waits(id uuid) TO outhaul_observer;
 
 REVOKE ALL ON FUNCTION outhaul.show_workers() FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.show_workers() TO outhaul_observer;
@@ -1784,8 +1839,8 @@ REVOKE ALL ON FUNCTION outhaul.valid(queue text, job_type text, bytes integer, i
 
 REVOKE ALL ON FUNCTION outhaul.wake(at timestamp with time zone) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION outhaul.worker_beat(id uuid, host text, pid integer, version text, schema_version integer, queues jsonb, listener_pid integer, listener_state text, running integer, stopping boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION outhaul.worker_beat(id uuid, host text, pid integer, version text, schema_version integer, queues jsonb, listener_pid integer, listener_state text, running integer, stopping boolean) TO outhaul_worker;
+REVOKE ALL ON FUNCTION outhaul.worker_beat(id uuid, host text, pid integer, version text, schema_version integer, queues jsonb, listener_pid integer, listener_state text, running integer, stopping boolean, role text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.worker_beat(id uuid, host text, pid integer, version text, schema_version integer, queues jsonb, listener_pid integer, listener_state text, running integer, stopping boolean, role text) TO outhaul_worker;
 
 REVOKE ALL ON FUNCTION outhaul.worker_gone(id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.worker_gone(id uuid) TO outhaul_worker;

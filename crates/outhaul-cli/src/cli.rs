@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use outhaul::{JobId, JobStatus};
 use uuid::Uuid;
 
-use crate::config::times::{DELAY, DRAIN, LEASE, LIMIT, POLL, Times, WAIT};
+use crate::config::times::{DELAY, DRAIN, LEASE, LIMIT, OBJECTIVE, PERIOD, POLL, Times, WAIT};
 
 /// Durable asynchronous work inside PostgreSQL.
 #[derive(Parser)]
@@ -109,7 +109,9 @@ impl Command {
             Command::Enqueue(Enqueue { wait: true, .. }) => "outhaul_producer, outhaul_observer",
             Command::Jobs(Jobs::Show { payload: true, .. }) => "outhaul_observer, outhaul_operator",
             Command::Jobs(Jobs::Cancel(_) | Jobs::Retry(_)) => "outhaul_operator",
-            Command::Queues(Queues::Pause(_) | Queues::Resume(_)) => "outhaul_operator",
+            Command::Queues(
+                Queues::Pause(_) | Queues::Resume(_) | Queues::Set(_) | Queues::LimitKey { .. },
+            ) => "outhaul_operator",
             Command::Publish(_) => "outhaul_producer",
             Command::Outbox(Outbox::Show { payload: true, .. }) => "outhaul_observer, outhaul_operator",
             Command::Outbox(Outbox::Retry { .. } | Outbox::RotateHistory { .. }) => "outhaul_operator",
@@ -228,6 +230,15 @@ pub(crate) struct Enqueue {
     /// The organization it belongs to
     #[arg(long, value_name = "UUID")]
     pub(crate) organization: Option<Uuid>,
+    /// Run jobs of this key one after another, in the order in which they were enqueued
+    #[arg(long, value_name = "KEY")]
+    pub(crate) ordering_key: Option<String>,
+    /// Count it against the limit of this key in its queue (queues set --max-per-key)
+    #[arg(long, value_name = "KEY")]
+    pub(crate) limit_key: Option<String>,
+    /// Count it against the rate of this key in its queue, and wait with it when it is told to (queues set --key-rate)
+    #[arg(long, value_name = "KEY")]
+    pub(crate) rate_key: Option<String>,
     /// The W3C trace context to hand on
     #[arg(long, value_name = "TEXT")]
     pub(crate) traceparent: Option<String>,
@@ -242,6 +253,9 @@ pub(crate) struct Enqueue {
 #[derive(Args)]
 #[command(after_help = WORK_HELP)]
 pub(crate) struct Work {
+    /// Work as this role of outhaul.toml: its queues, its projections, its settings
+    #[arg(long, value_name = "NAME", conflicts_with = "queues")]
+    pub(crate) role: Option<String>,
     /// Work this queue, N handlers at once; by default the queues of all bound job types
     #[arg(long = "queue", value_name = "NAME[=N]", value_parser = parse_queue)]
     pub(crate) queues: Vec<(String, Option<usize>)>,
@@ -268,6 +282,14 @@ outhaul.toml binds job types to commands:
   command = [\"./send-mail\"]
   queue = \"mail\"
   timeout = \"30s\"
+
+A role is what one process does, so that others keep it from nothing:
+  [roles.alerts]
+  queues = { critical_alerts = 8, notifications = 4 }
+and then `outhaul work --role alerts`, in a process, with connections, of its own. A role may have
+projections = [\"NAME\"] (it runs no others), max_connections, lease, poll, drain, metrics_addr,
+database_url, listen_url and owner_url: they go before the settings of the same name, wherever
+those come from, and only a flag goes before them.
 
 The payload is on standard input; OUTHAUL_JOB_ID, OUTHAUL_JOB_TYPE, OUTHAUL_QUEUE, OUTHAUL_ATTEMPT,
 OUTHAUL_MAX_ATTEMPTS, OUTHAUL_CLAIM_NO, OUTHAUL_LEASE_TOKEN and TRACEPARENT are in the environment.
@@ -346,15 +368,116 @@ pub(crate) struct JobsAct {
 #[derive(Subcommand)]
 pub(crate) enum Queues {
     /// List queues, the one whose oldest job waits longest first
+    ///
+    /// OLDEST is the age of the oldest job that could run, or would if it were its turn; WAITING counts those that wait for
+    /// their turn or for a unit of their key; LIMIT is units in use of --max-running; COOLING is the time left of a cooldown,
+    /// or how many rate keys have one.
     List {
         /// Print one JSON object for each queue
         #[arg(long, conflicts_with = "json")]
         jsonl: bool,
     },
+    /// Show one queue: counts, settings, and which keys its jobs wait for
+    Show {
+        /// The queue
+        #[arg(value_name = "NAME")]
+        queue: String,
+        /// At most this many keys of each kind, 1 to 1000
+        #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(i32).range(1..=1000))]
+        keys: i32,
+    },
+    /// Change the settings of a queue for the whole cluster, from its next claim on
+    Set(Box<QueuesSet>),
+    /// Give one limit key of a queue a limit of its own, or take it back
+    LimitKey {
+        /// The queue
+        #[arg(value_name = "NAME")]
+        queue: String,
+        /// The limit key
+        key: String,
+        /// Most of its jobs at the same time, 0 (nothing of it runs) to 10000; none takes it back
+        #[arg(value_name = "N|none", value_parser = whole_or_none(0, 10_000))]
+        most: Set<i32>,
+        /// Why, for the audit record
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
     /// Stop the claims of a queue; what runs goes on
     Pause(QueuesAct),
     /// Let the claims of a queue go on
     Resume(QueuesAct),
+}
+
+const SET_HELP: &str = "\
+  outhaul queues set reports --max-running 4 --max-per-key 1 --objective 1h
+  outhaul queues set webhooks --rate 100/1m --burst 20 --reason 'what the partner allows'
+  outhaul queues set webhooks --rate none
+
+What is not named stays. A limit counts leases that begin from now on: what runs already is not counted,
+and where a limit is lowered, what runs goes on.";
+
+#[derive(Args)]
+#[command(after_help = SET_HELP)]
+pub(crate) struct QueuesSet {
+    /// The queue; one that has no jobs yet can be set, too
+    #[arg(value_name = "NAME")]
+    pub(crate) queue: String,
+    /// Most jobs at the same time in the whole cluster, 1 to 10000
+    #[arg(long, value_name = "N|none", value_parser = whole_or_none(1, 10_000))]
+    pub(crate) max_running: Option<Set<i32>>,
+    /// The same for each limit key
+    #[arg(long, value_name = "N|none", value_parser = whole_or_none(1, 10_000))]
+    pub(crate) max_per_key: Option<Set<i32>>,
+    /// Most jobs that begin within a time, such as 100/1m: 1 to 1000000 in 1s to 24h
+    #[arg(long, value_name = "N/TIME|none", value_parser = parse_rate)]
+    pub(crate) rate: Option<Set<Rate>>,
+    /// How many of them may begin at once; without it as many as the rate lets begin in a second, and one at least
+    #[arg(long, value_name = "N|none", value_parser = whole_or_none(1, 1_000_000))]
+    pub(crate) burst: Option<Set<i32>>,
+    /// A rate for each rate key
+    #[arg(long, value_name = "N/TIME|none", value_parser = parse_rate)]
+    pub(crate) key_rate: Option<Set<Rate>>,
+    /// How many jobs of a rate key may begin at once
+    #[arg(long, value_name = "N|none", value_parser = whole_or_none(1, 1_000_000))]
+    pub(crate) key_burst: Option<Set<i32>>,
+    /// Whether organizations take turns; it holds for what is enqueued from now on
+    #[arg(long, value_name = "on|off", value_parser = parse_switch)]
+    pub(crate) fair: Option<bool>,
+    /// How long a job should wait at most, which alerts compare with
+    #[arg(long, value_name = "TIME|none", value_parser = parse_objective)]
+    pub(crate) objective: Option<Set<Duration>>,
+    /// What stays of a completed job: nothing, its row, or its row with the payload
+    #[arg(long, value_name = "none|row|payload", value_parser = ["none", "row", "payload"], hide_possible_values = true)]
+    pub(crate) history: Option<String>,
+    /// End a cooldown of the whole queue; rate keys that were told to wait go on waiting
+    #[arg(long)]
+    pub(crate) end_cooldown: bool,
+    /// Why, for the audit record
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+}
+
+/// A new value, or `none`, which takes the old one back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Set<T> {
+    To(T),
+    None,
+}
+
+impl<T> Set<T> {
+    pub(crate) fn value(self) -> Option<T> {
+        match self {
+            Set::To(value) => Some(value),
+            Set::None => None,
+        }
+    }
+}
+
+/// So many within a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rate {
+    pub(crate) jobs: i32,
+    pub(crate) per: Duration,
 }
 
 #[derive(Args)]
@@ -403,6 +526,58 @@ fn parse_time(text: &str, answer: &str) -> Result<Timestamp, String> {
     }
     let form = "write date, time and zone, such as 2026-12-01T08:00:00Z or 2026-12-01T09:00+01:00";
     text.parse().map_err(|_| form.to_owned())
+}
+
+/// `none`, or whatever else is written.
+fn or_none<T>(text: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Result<Set<T>, String> {
+    if text == "none" { Ok(Set::None) } else { read(text).map(Set::To) }
+}
+
+/// A whole number within a range, or `none`.
+fn whole_or_none(
+    least: i32,
+    most: i32,
+) -> impl Fn(&str) -> Result<Set<i32>, String> + Clone + Send + Sync + 'static {
+    move |text| or_none(text, |text| whole(text, least, most))
+}
+
+fn whole(text: &str, least: i32, most: i32) -> Result<i32, String> {
+    let number = text.parse().ok().filter(|n| (least..=most).contains(n));
+    number.ok_or_else(|| format!("write a whole number from {least} to {most}, or none"))
+}
+
+/// `100/1m`, and `100/m` for the same.
+fn parse_rate(text: &str) -> Result<Set<Rate>, String> {
+    or_none(text, |text| {
+        let form = || "write N/TIME, such as 100/1m, or none".to_owned();
+        let (jobs, per) = text.split_once('/').ok_or_else(form)?;
+        let jobs = jobs.parse().ok().filter(|n| (1..=1_000_000).contains(n));
+        let jobs = jobs.ok_or("before the / stands a whole number from 1 to 1000000")?;
+        let per = if per.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            format!("1{per}")
+        } else {
+            per.to_owned()
+        };
+        let per = whole_seconds(&per, &PERIOD).map_err(|wrong| format!("after the /: {wrong}"))?;
+        Ok(Rate { jobs, per })
+    })
+}
+
+fn parse_objective(text: &str) -> Result<Set<Duration>, String> {
+    or_none(text, |text| whole_seconds(text, &OBJECTIVE))
+}
+
+fn whole_seconds(text: &str, times: &Times) -> Result<Duration, String> {
+    let time = times.parse(text)?;
+    if time.subsec_nanos() == 0 { Ok(time) } else { Err("write whole seconds".to_owned()) }
+}
+
+fn parse_switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("write on or off".to_owned()),
+    }
 }
 
 /// `mail=5`, or `mail` with the default number of handlers.

@@ -27,6 +27,11 @@ pub(crate) struct Global {
 }
 
 impl Global {
+    /// The same with other settings.
+    pub(crate) fn with_config(&self, config: Config) -> Global {
+        Global { config, ..*self }
+    }
+
     /// Prints a line of data.
     pub(crate) fn print(&self, line: impl Display) -> Result<(), Unwritten> {
         write(&format!("{line}\n"))

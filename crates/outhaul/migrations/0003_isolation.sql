@@ -8,6 +8,9 @@ drop function if exists enqueue(text, text, jsonb, uuid, text, uuid, integer, ti
 drop function if exists enqueue_many(text, text, text[], uuid[], text[], uuid[], timestamptz[], integer, integer, interval, text, boolean);
 drop function if exists claim(text, integer, uuid, interval, smallint[], integer[], timestamptz[], bigint[], integer, boolean, text[]);
 drop function if exists valid(text, text, integer, text, integer, integer, timestamptz, interval, text, uuid);
+drop function if exists project(uuid, uuid, integer, bigint, boolean, bigint, uuid[], text[], text[], text[], text[], uuid[], integer[],
+  timestamptz[], integer[], bigint[], text[], uuid[]);
+drop function if exists worker_beat(uuid, text, integer, text, integer, jsonb, integer, text, integer, boolean);
 
 -- The units that a leased job holds, what a job outside of the claim index waits for, and the place in time that a
 -- rate has given it.
@@ -47,6 +50,9 @@ comment on column queues.rate is 'Most claims within rate_per; rate_burst of the
 comment on column queues.fair is 'Organizations take turns: a job''s share is made of its organization.';
 comment on column queues.cool_until is 'A job without a rate_key was told to come back then: until then nothing is claimed.';
 comment on column queues.governed is 'Something of all this holds, or a cooldown has been seen: claims look for it.';
+
+alter table workers add column role text collate "C";
+comment on column workers.role is 'What the process was started as, for people; its queues say what it does.';
 
 -- The seven queues of a usual platform. Objectives are what an alert compares the oldest waiting job with.
 insert into queues (name, age_objective) values

@@ -71,9 +71,9 @@ pub use model::{
     SchemaName, limits,
 };
 pub use observe::{
-    AttemptView, AuditFinding, AuditView, Disposition, EventDetail, EventFilter, EventView, Hold, JobDetail,
-    JobFilter, JobView, Observer, OutboxFinding, OutboxView, ParkedView, QueueView, RelayView, SetAside,
-    SubscriptionView, TailView, UpkeepView, WorkerView,
+    AttemptView, AuditFinding, AuditView, Disposition, EventDetail, EventFilter, EventView, Hold,
+    IsolationView, JobDetail, JobFilter, JobView, Observer, OutboxFinding, OutboxView, ParkedView, QueueView,
+    RelayView, SetAside, SubscriptionView, TailView, UpkeepView, WaitReason, WaitView, Waiting, WorkerView,
 };
 pub use operate::{Operator, QueueChange, QueueSettings, Retried, migrate, migration_sql, migration_status};
 pub use projection::{Projection, Rule};

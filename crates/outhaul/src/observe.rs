@@ -1,10 +1,12 @@
 //! The read-model: what people and programs look at. It changes nothing.
 //!
-//! Queues, jobs and workers are here; events and subscriptions in [`outbox`].
+//! Queues, jobs and workers are here; what holds queues apart in [`isolation`], events and subscriptions in [`outbox`].
 
 mod gauges;
+mod isolation;
 mod outbox;
 
+pub use isolation::{IsolationView, WaitReason, WaitView, Waiting};
 pub use outbox::{
     Disposition, EventDetail, EventFilter, EventView, Hold, OutboxFinding, OutboxView, ParkedView, RelayView,
     SetAside, SubscriptionView, TailView,

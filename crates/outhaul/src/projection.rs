@@ -159,6 +159,27 @@ impl Rule {
         Rule { copies: Some(job), ..Rule::new(name, event_type, make) }
     }
 
+    /// Changes the job that it makes: gives it keys, a priority or a time that follow from the event.
+    ///
+    /// ```
+    /// use outhaul::Rule;
+    ///
+    /// // Of each order one call after another, and no more calls of one customer at once than the queue allows.
+    /// let rule = Rule::copy("order.paid", "webhooks", "webhook.call").with(|job, event| {
+    ///     let job = job.ordering_key(event.aggregate_id.to_string());
+    ///     event.organization.iter().fold(job, |job, customer| job.limit_key(customer.to_string()))
+    /// });
+    /// # drop(rule);
+    /// ```
+    pub fn with<F>(mut self, change: F) -> Rule
+    where
+        F: Fn(NewJob, &RecordedEvent) -> NewJob + Send + Sync + 'static,
+    {
+        let make = self.make;
+        self.make = Arc::new(move |event| Ok(make(event)?.map(|job| change(job, event))));
+        self
+    }
+
     /// A failure that says which rule it is of.
     fn failed(&self, mut failure: Failure) -> Failure {
         failure.summary = format!("rule {}: {}", self.name, failure.summary);

@@ -60,6 +60,19 @@ metrics_table! {
     QUEUE_PAUSED Gauge Count "outhaul_queue_paused" ["queue"] "1 while a queue is paused.";
     QUEUE_WORKERS Gauge Count "outhaul_queue_workers" ["queue"] "Worker processes that serve a queue.";
     QUEUE_SLOTS Gauge Count "outhaul_queue_slots" ["queue", "kind"] "Handler slots of this process: used and limit.";
+    QUEUE_WAITING Gauge Count "outhaul_queue_waiting_jobs" ["queue", "reason"]
+        "Jobs that wait: for another of their ordering key (lane), for a unit of their limit key (permit), for the place in time that a rate or a cooldown gave them (rate). Counted up to a cap.";
+    QUEUE_OLDEST_WAITING Gauge Seconds "outhaul_queue_oldest_waiting_age_seconds" ["queue"]
+        "Age of the oldest job that waits for another of its ordering key or for a unit of its limit key, among those counted; 0 without one.";
+    QUEUE_UNITS Gauge Count "outhaul_queue_units" ["queue", "kind"]
+        "Units of the limit of a queue in the whole cluster: used, and limit, which is 0 where there is none.";
+    QUEUE_COOLING Gauge Seconds "outhaul_queue_cooling_seconds" ["queue"]
+        "How much longer nothing of a queue begins because a service asked for patience; 0 otherwise.";
+    QUEUE_COOLING_KEYS Gauge Count "outhaul_queue_cooling_keys" ["queue"] "Rate keys of a queue that wait for the same reason.";
+    COOLDOWNS Counter Count "outhaul_cooldowns_total" ["queue"]
+        "Attempts that ended as rate_limited and will be tried again: each tells its rate key, or its queue, to wait.";
+    CLAIMS_KEPT_BACK Counter Count "outhaul_claims_kept_back_total" ["queue"]
+        "Claims that a limit, a rate, a cooldown or an ordering key kept from taking all they could hold.";
     CLAIM_DURATION Histogram Seconds "outhaul_claim_duration_seconds" ["queue"] "Time of one claim, as the worker sees it.";
     CLAIMED Counter Count "outhaul_jobs_claimed_total" ["queue"] "Jobs claimed.";
     BATCHES Counter Count "outhaul_batches_total" ["queue", "saturated"] "Claims that returned jobs, by whether they were full.";
@@ -219,6 +232,7 @@ mod tests {
             "schema",
             "subscription",
             "hold",
+            "reason",
         ];
         for metric in METRICS {
             assert!(metric.name.starts_with("outhaul_"), "{}", metric.name);

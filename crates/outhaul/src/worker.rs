@@ -37,6 +37,7 @@ const RELAY: &str = "@relay";
 pub struct Worker {
     id: Uuid,
     schema: SchemaName,
+    role: Option<String>,
     options: WorkerOptions,
     queues: BTreeMap<String, usize>,
     handlers: Vec<Arc<Registered>>,
@@ -80,7 +81,12 @@ impl Worker {
     }
 
     fn assemble(builder: WorkerBuilder, queues: BTreeMap<String, usize>, plan: Plan) -> Worker {
-        let link = |purpose| Link::new(builder.dsn.clone(), purpose);
+        let named = |dsn: Dsn| match &builder.role {
+            Some(role) => dsn.with_role(role),
+            None => dsn,
+        };
+        let dsn = named(builder.dsn.clone());
+        let link = |purpose| Link::new(dsn.clone(), purpose);
         let claim = link(Purpose::Claim);
         let settle = if plan.share >= 2 { link(Purpose::Settle) } else { claim.clone() };
         let upkeep = if plan.share >= 3 { link(Purpose::Upkeep) } else { claim.clone() };
@@ -92,16 +98,17 @@ impl Worker {
             let registered = project::projection(&format!("@{}", subscription.name), db, rules);
             subscriptions.push((subscription, Arc::new(registered)));
         }
-        let listen_dsn = builder.listen_dsn.unwrap_or_else(|| builder.dsn.clone());
+        let listen_dsn = builder.listen_dsn.map_or_else(|| dsn.clone(), &named);
         Worker {
             id: Uuid::now_v7(),
             pulse: link(Purpose::Pulse),
             listen: builder.options.listen.then(|| Link::new(listen_dsn, Purpose::Listen)),
-            owner: builder.owner_dsn.map(|dsn| Link::new(dsn, Purpose::Upkeep)),
+            owner: builder.owner_dsn.map(|dsn| Link::new(named(dsn), Purpose::Upkeep)),
             claim,
             settle,
             upkeep,
             schema: builder.schema,
+            role: builder.role,
             options: builder.options,
             queues,
             handlers: builder.handlers,

@@ -17,8 +17,8 @@ pub(crate) fn run(what: &ConfigCommand, global: &Global) -> anyhow::Result<Exit>
     let ConfigCommand::Show { origin } = what;
     let settings = settings(global);
     if global.json {
-        global
-            .print_json(&serde_json::json!({ "settings": settings, "warnings": global.config.warnings() }))?;
+        let warnings: Vec<String> = warnings(global).collect();
+        global.print_json(&serde_json::json!({ "settings": settings, "warnings": warnings }))?;
         return Ok(Exit::Ok);
     }
     let header: &[&str] = if *origin { &["KEY", "VALUE", "ORIGIN"] } else { &["KEY", "VALUE"] };
@@ -30,10 +30,14 @@ pub(crate) fn run(what: &ConfigCommand, global: &Global) -> anyhow::Result<Exit>
         row
     };
     global.print_table(header, settings.into_iter().map(row).collect())?;
-    for warning in global.config.warnings() {
+    for warning in warnings(global) {
         global.say(format_args!("warning: {warning}"));
     }
     Ok(Exit::Ok)
+}
+
+fn warnings(global: &Global) -> impl Iterator<Item = String> {
+    global.config.warnings().into_iter().chain(global.config.left_out())
 }
 
 fn settings(global: &Global) -> Vec<Shown> {
@@ -54,5 +58,12 @@ fn settings(global: &Global) -> Vec<Shown> {
     let projections = config.projections().iter().map(|(name, declared)| {
         shown(format!("projections.{name}"), declared.to_string(), declared.path.display().to_string())
     });
-    scalars.chain(queues).chain(jobs).chain(projections).collect()
+    let roles = config.roles().iter().flat_map(|(name, role)| {
+        let origin = role.path.display().to_string();
+        let works = shown(format!("roles.{name}"), role.to_string(), origin.clone());
+        let sets = config.shown_of_role(role).into_iter();
+        let sets = sets.map(move |(key, value)| shown(format!("roles.{name}.{key}"), value, origin.clone()));
+        std::iter::once(works).chain(sets)
+    });
+    scalars.chain(queues).chain(jobs).chain(projections).chain(roles).collect()
 }

@@ -136,6 +136,9 @@ fn new_job(args: &Enqueue, queue: &str, payload: String) -> NewJob {
     if let Some(organization) = args.organization {
         job = job.organization(organization);
     }
+    job = args.ordering_key.iter().fold(job, NewJob::ordering_key);
+    job = args.limit_key.iter().fold(job, NewJob::limit_key);
+    job = args.rate_key.iter().fold(job, NewJob::rate_key);
     if let Some(traceparent) = &args.traceparent {
         job = job.traceparent(traceparent);
     }

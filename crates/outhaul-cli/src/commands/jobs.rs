@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::each::{Acted, Things, each};
 use super::wait::{self, Waited};
+use super::waits;
 use super::{observer, operator};
 use crate::cli::{Jobs, JobsAct, JobsList};
 use crate::exit::Exit;
@@ -72,8 +73,10 @@ async fn show(id: JobId, payload: bool, global: &Global) -> anyhow::Result<Exit>
     let observer = observer(global).await?;
     let job = observer.job(id).await?.ok_or_else(|| wait::not_found(id))?;
     let payload = if payload { observer.payload(id).await? } else { None };
+    let waits = observer.waits(id).await?;
     if global.json {
         let mut shown = serde_json::to_value(Detail::of(&job))?;
+        shown["waits_for"] = serde_json::to_value(&waits)?;
         if let Some(payload) = &payload {
             shown["payload"] = serde_json::from_str(payload)?;
         }
@@ -81,7 +84,8 @@ async fn show(id: JobId, payload: bool, global: &Global) -> anyhow::Result<Exit>
         return Ok(Exit::Ok);
     }
     print_one(&job, global)?;
-    for line in of_job(&job) {
+    let waits = waits.iter().map(|wait| ("waits for", Some(waits::of_job(wait))));
+    for line in of_job(&job).into_iter().chain(facts(waits)) {
         global.print(line)?;
     }
     if let Some(payload) = payload {

@@ -1,4 +1,4 @@
-//! One command a file, and what several of them share: `confirm`, `each`, `send`, `wait`.
+//! One command a file, and what several of them share: `confirm`, `each`, `send`, `wait`, `waits`.
 
 pub(crate) mod completions;
 pub(crate) mod config;
@@ -15,6 +15,7 @@ mod send;
 pub(crate) mod subs;
 pub(crate) mod version;
 pub(crate) mod wait;
+mod waits;
 pub(crate) mod work;
 
 use outhaul::{Observer, Operator};

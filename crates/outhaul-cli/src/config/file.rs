@@ -7,6 +7,7 @@ use std::time::Duration;
 use toml::{Table, Value as Toml};
 
 use super::projections::{self, Declared};
+use super::roles::{self, Role};
 use super::settings::{SETTINGS, Setting, read_secret};
 use super::{Origin, Value, suggest, times};
 use crate::exit::Problem;
@@ -18,6 +19,7 @@ pub(super) struct File {
     pub(super) queues: BTreeMap<String, usize>,
     pub(super) jobs: BTreeMap<String, Binding>,
     pub(super) projections: BTreeMap<String, Declared>,
+    pub(super) roles: BTreeMap<String, Role>,
 }
 
 /// A job type bound to a command.
@@ -81,32 +83,44 @@ fn read(path: &Path) -> Result<Option<File>, Problem> {
     let queues = queues(&path, &table)?;
     let jobs = jobs(&path, &table)?;
     let projections = projections::read(&path, &table)?;
-    Ok(Some(File { path, table, queues, jobs, projections }))
+    let roles = roles::read(&path, &table)?;
+    Ok(Some(File { path, table, queues, jobs, projections, roles }))
 }
 
 impl File {
     /// The setting as this file has it.
     pub(super) fn value(&self, setting: &Setting) -> Result<Option<Value>, Problem> {
-        let origin = || Origin::File(self.path.clone());
-        let file_key = format!("{}_file", setting.key);
-        let named = self.table.get(&file_key).filter(|_| setting.secret);
-        match (self.table.get(setting.key), named) {
-            (Some(_), Some(_)) => Err(self.bad(format!("{} and {file_key} are both set", setting.key))),
-            (Some(value), None) => {
-                let text = scalar(value).ok_or_else(|| self.bad(format!("{} must be text", setting.key)))?;
-                Ok(Some(Value { text, origin: origin() }))
-            }
-            (None, Some(named)) => {
-                let named = named.as_str().ok_or_else(|| self.bad(format!("{file_key} must be text")))?;
-                let path = self.path.parent().unwrap_or(Path::new(".")).join(named);
-                Ok(Some(Value { text: read_secret(&file_key, &path)?, origin: origin() }))
-            }
-            (None, None) => Ok(None),
-        }
+        value_in(&self.path, &self.table, "", setting, Origin::File(self.path.clone()))
     }
+}
 
-    fn bad(&self, what: String) -> Problem {
-        Problem::config(format!("{}: {what}", self.path.display()))
+/// The setting as a table of a file has it.
+pub(super) fn value_in(
+    path: &Path,
+    table: &Table,
+    within: &str,
+    setting: &Setting,
+    origin: Origin,
+) -> Result<Option<Value>, Problem> {
+    let place = if within.is_empty() { String::new() } else { format!(" in [{within}]") };
+    let bad = |what: String| {
+        Problem::config(format!("{}: {what}", path.display()))
+            .hint(format!("Settings are texts, numbers or truth values: {} = ...", setting.key))
+    };
+    let file_key = format!("{}_file", setting.key);
+    let named = table.get(&file_key).filter(|_| setting.secret);
+    match (table.get(setting.key), named) {
+        (Some(_), Some(_)) => Err(bad(format!("{} and {file_key}{place} are both set", setting.key))),
+        (Some(value), None) => {
+            let text = scalar(value).ok_or_else(|| bad(format!("{}{place} must be text", setting.key)))?;
+            Ok(Some(Value { text, origin }))
+        }
+        (None, Some(named)) => {
+            let named = named.as_str().ok_or_else(|| bad(format!("{file_key}{place} must be text")))?;
+            let secret = path.parent().unwrap_or(Path::new(".")).join(named);
+            Ok(Some(Value { text: read_secret(&file_key, &secret)?, origin }))
+        }
+        (None, None) => Ok(None),
     }
 }
 
@@ -126,13 +140,18 @@ fn check_keys(path: &Path, table: &Table) -> Result<(), Problem> {
         .iter()
         .map(|setting| setting.key.to_owned())
         .chain(secrets.map(|setting| format!("{}_file", setting.key)))
-        .chain(["queues", "jobs", "projections"].map(str::to_owned))
+        .chain(["queues", "jobs", "projections", "roles"].map(str::to_owned))
         .collect();
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
     refuse_unknown(path, "", table, &known)
 }
 
-fn refuse_unknown(path: &Path, within: &str, table: &Table, known: &[&str]) -> Result<(), Problem> {
+pub(super) fn refuse_unknown(
+    path: &Path,
+    within: &str,
+    table: &Table,
+    known: &[&str],
+) -> Result<(), Problem> {
     let Some(key) = table.keys().find(|key| !known.contains(&key.as_str())) else { return Ok(()) };
     let place = if within.is_empty() { String::new() } else { format!(" in [{within}]") };
     let problem = Problem::new(
@@ -149,8 +168,18 @@ fn refuse_unknown(path: &Path, within: &str, table: &Table, known: &[&str]) -> R
 /// `[queues]`: a name and how many handlers run at once.
 fn queues(path: &Path, table: &Table) -> Result<BTreeMap<String, usize>, Problem> {
     let Some(value) = table.get("queues") else { return Ok(BTreeMap::new()) };
-    let bad = |what: String| Problem::config(format!("{}: {what}", path.display())).hint("Write: mail = 5");
-    let table = value.as_table().ok_or_else(|| bad("queues must be a table".into()))?;
+    numbers(path, value, "queues", "Write: mail = 5")
+}
+
+/// Queues, each with its handlers at once.
+pub(super) fn numbers(
+    path: &Path,
+    value: &Toml,
+    what: &str,
+    hint: &str,
+) -> Result<BTreeMap<String, usize>, Problem> {
+    let bad = |what: String| Problem::config(format!("{}: {what}", path.display())).hint(hint);
+    let table = value.as_table().ok_or_else(|| bad(format!("{what} must be a table")))?;
     let entry = |(name, value): (&String, &Toml)| {
         let concurrency = value.as_integer().and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
         let bad = || bad(format!("queue {name:?} must be a number of handlers, 1 or more"));

@@ -6,6 +6,7 @@
 
 mod file;
 mod projections;
+mod roles;
 mod settings;
 mod suggest;
 pub(crate) mod times;
@@ -21,6 +22,7 @@ use crate::exit::{Exit, Problem};
 
 pub(crate) use file::Binding;
 pub(crate) use projections::Declared;
+pub(crate) use roles::Role;
 pub(crate) use settings::SETTINGS;
 use times::Times;
 
@@ -30,6 +32,8 @@ pub(crate) enum Origin {
     Flag(&'static str),
     Variable(String),
     File(PathBuf),
+    /// A role, and the file that declares it.
+    Role(String, PathBuf),
     Default,
 }
 
@@ -39,6 +43,7 @@ impl std::fmt::Display for Origin {
             Origin::Flag(name) => f.write_str(name),
             Origin::Variable(name) => f.write_str(name),
             Origin::File(path) => write!(f, "{}", path.display()),
+            Origin::Role(name, path) => write!(f, "{}, [roles.{name}]", path.display()),
             Origin::Default => f.write_str("default"),
         }
     }
@@ -60,12 +65,14 @@ pub(crate) struct Flags {
 }
 
 /// The settings after all places were looked at.
+#[derive(Clone)]
 pub(crate) struct Config {
     env: fn(&str) -> Option<String>,
     values: BTreeMap<&'static str, Value>,
     queues: BTreeMap<String, (usize, Origin)>,
     jobs: BTreeMap<String, Binding>,
     projections: BTreeMap<String, Declared>,
+    roles: BTreeMap<String, Role>,
 }
 
 impl Config {
@@ -77,6 +84,7 @@ impl Config {
             queues: BTreeMap::new(),
             jobs: BTreeMap::new(),
             projections: BTreeMap::new(),
+            roles: BTreeMap::new(),
         }
     }
 
@@ -92,7 +100,7 @@ impl Config {
                 config.values.insert(setting.key, value);
             }
         }
-        // The first file that names a queue, job type or projection decides.
+        // The first file that names a queue, job type, projection or role decides.
         for file in files {
             let origin = Origin::File(file.path);
             for (name, concurrency) in file.queues {
@@ -104,8 +112,89 @@ impl Config {
             for (name, declared) in file.projections {
                 config.projections.entry(name).or_insert(declared);
             }
+            for (name, role) in file.roles {
+                config.roles.entry(name).or_insert(role);
+            }
+        }
+        config.check_roles()?;
+        Ok(config)
+    }
+
+    /// A role runs projections that are declared somewhere.
+    fn check_roles(&self) -> Result<(), Problem> {
+        for (name, role) in &self.roles {
+            let Some(missing) = role.projections.iter().find(|name| !self.projections.contains_key(*name))
+            else {
+                continue;
+            };
+            let problem = Problem::config(format!(
+                "{}: [roles.{name}] runs projection {missing:?}, which no file declares",
+                role.path.display()
+            ));
+            let known = self.projections.keys().map(String::as_str);
+            return Err(match suggest::closest(missing, known) {
+                Some(meant) => problem.hint(format!("Did you mean {meant:?}?")),
+                None => problem.hint(format!("Declare it: [[projections.{missing}.rules]]")),
+            });
+        }
+        Ok(())
+    }
+
+    /// The settings of a process that works as a role: its own go before all others but flags.
+    ///
+    /// # Errors
+    /// There is no such role.
+    pub(crate) fn as_role(&self, name: &str) -> Result<Config, Problem> {
+        let role = roles::find(&self.roles, name)?;
+        let mut config = self.clone();
+        for (key, value) in &role.settings {
+            let decided = config.values.get(key).is_some_and(|value| matches!(value.origin, Origin::Flag(_)));
+            if !decided {
+                config.values.insert(key, value.clone());
+            }
         }
         Ok(config)
+    }
+
+    /// The roles that files declare.
+    pub(crate) fn roles(&self) -> &BTreeMap<String, Role> {
+        &self.roles
+    }
+
+    /// What roles leave to nobody: work that only a worker without a role does.
+    pub(crate) fn left_out(&self) -> Vec<String> {
+        if self.roles.is_empty() {
+            return Vec::new();
+        }
+        let mut said = Vec::new();
+        let worked = |queue: &str| self.roles.values().any(|role| role.queues.contains_key(queue));
+        let queues: std::collections::BTreeSet<&str> =
+            self.jobs.values().map(|binding| binding.queue.as_str()).filter(|queue| !worked(queue)).collect();
+        for queue in queues {
+            said.push(format!("no role works queue {queue}: its jobs wait for a worker without --role"));
+        }
+        let run = |name: &String| self.roles.values().any(|role| role.projections.contains(name));
+        for name in self.projections.keys().filter(|name| !run(name)) {
+            said.push(format!("no role runs projection {name}: its events wait for a worker without --role"));
+        }
+        said
+    }
+
+    /// What a role sets besides its queues and projections, free of secrets.
+    pub(crate) fn shown_of_role(&self, role: &Role) -> Vec<(&'static str, String)> {
+        let shown = |setting: &settings::Setting| {
+            let value = role.settings.get(setting.key)?;
+            Some((setting.key, self.free_of_secrets(setting, value)))
+        };
+        SETTINGS.iter().filter_map(shown).collect()
+    }
+
+    fn free_of_secrets(&self, setting: &settings::Setting, value: &Value) -> String {
+        match setting.secret {
+            true => Dsn::parse(&value.text, self.env)
+                .map_or_else(|_| "(not a valid database URL)".to_owned(), |dsn| dsn.to_string()),
+            false => value.text.clone(),
+        }
     }
 
     /// Where the database is, when anything says so.
@@ -189,11 +278,7 @@ impl Config {
     pub(crate) fn shown(&self) -> Vec<(&'static str, Option<String>, Option<&Origin>)> {
         let shown = |setting: &settings::Setting| {
             let value = self.values.get(setting.key);
-            let text = value.map(|value| match setting.secret {
-                true => Dsn::parse(&value.text, self.env)
-                    .map_or_else(|_| "(not a valid database URL)".to_owned(), |dsn| dsn.to_string()),
-                false => value.text.clone(),
-            });
+            let text = value.map(|value| self.free_of_secrets(setting, value));
             (setting.key, text, value.map(|value| &value.origin))
         };
         SETTINGS.iter().map(shown).collect()

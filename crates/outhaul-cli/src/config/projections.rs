@@ -39,6 +39,10 @@ struct RuleForm {
     priority: Option<i32>,
     max_attempts: Option<i32>,
     delay: Option<String>,
+    /// Texts, or where they stand in the event.
+    ordering_key: Option<Toml>,
+    limit_key: Option<Toml>,
+    rate_key: Option<Toml>,
     /// By name of the field; without it the job has the payload of the event.
     payload: Option<BTreeMap<String, Toml>>,
 }
@@ -133,13 +137,19 @@ impl RuleForm {
             job = attempts.into_iter().fold(job, NewJob::max_attempts);
             delay.into_iter().fold(job, NewJob::delay)
         };
-        job("{}".to_owned()).check().map_err(|error| error.to_string())?;
         let fields = self.payload.as_ref().map(Fields::read).transpose()?;
+        let keys = Keys {
+            ordering: self.ordering_key.as_ref().map(|key| Part::key("ordering_key", key)).transpose()?,
+            limit: self.limit_key.as_ref().map(|key| Part::key("limit_key", key)).transpose()?,
+            rate: self.rate_key.as_ref().map(|key| Part::key("rate_key", key)).transpose()?,
+        };
+        keys.constant(job("{}".to_owned())).check().map_err(|error| error.to_string())?;
         let make = move |event: &RecordedEvent| -> Result<Option<NewJob>, Failure> {
-            Ok(Some(job(match &fields {
+            let payload = match &fields {
                 Some(fields) => fields.of(event)?,
                 None => event.payload.to_string(),
-            })))
+            };
+            Ok(Some(keys.of(event, job(payload))?))
         };
         Ok(Rule::new(self.name(), &self.event, make))
     }
@@ -157,48 +167,128 @@ enum Part {
     From(String, Option<String>),
 }
 
+impl Part {
+    /// What a file says: JSON as it stands there, or `{ from = "/POINTER", default = ... }`.
+    fn read(place: &str, value: &Toml) -> Result<Part, String> {
+        let json = |value: &Toml| serde_json::to_string(value).map_err(|error| error.to_string());
+        let Some(from) = value.as_table().and_then(|table| table.get("from")) else {
+            return Ok(Part::Is(json(value)?));
+        };
+        let pointer = from.as_str().filter(|pointer| is_pointer(pointer)).ok_or_else(|| {
+            format!("{place}: from is a JSON Pointer into the event, such as \"/payload/user\"")
+        })?;
+        let known = |key: &str| key == "from" || key == "default";
+        let table = value.as_table().into_iter().flatten();
+        if let Some((key, _)) = table.into_iter().find(|(key, _)| !known(key)) {
+            return Err(format!("{place}: unknown key {key:?} beside from"));
+        }
+        let default = value.as_table().and_then(|table| table.get("default")).map(json);
+        Ok(Part::From(pointer.to_owned(), default.transpose()?))
+    }
+
+    /// The same for a key of the job, which is a text.
+    fn key(place: &str, value: &Toml) -> Result<Part, String> {
+        let part = Part::read(place, value)?;
+        let (Part::Is(json) | Part::From(_, Some(json))) = &part else { return Ok(part) };
+        match text_of(json) {
+            Some(_) => Ok(part),
+            None => Err(format!(
+                "{place}: a key is a text, or a place in the event: {{ from = \"/aggregate_id\" }}"
+            )),
+        }
+    }
+
+    /// The JSON for an event.
+    fn of(&self, event: &RecordedEvent, document: &RawValue) -> Result<String, Failure> {
+        match self {
+            Part::Is(json) => Ok(json.clone()),
+            Part::From(pointer, default) => match (at(document, pointer), default) {
+                (Some(found), _) => Ok(found.get().to_owned()),
+                (None, Some(default)) => Ok(default.clone()),
+                (None, None) => {
+                    let what = format!("{} has nothing at {pointer}", event.event_type);
+                    Err(Failure::permanent(what).code("payload_missing"))
+                }
+            },
+        }
+    }
+}
+
+/// A text, a number or a truth value as the text of a key.
+fn text_of(json: &str) -> Option<String> {
+    match json.as_bytes().first()? {
+        b'"' => serde_json::from_str(json).ok(),
+        b'{' | b'[' | b'n' => None,
+        _ => Some(json.to_owned()),
+    }
+}
+
+/// The keys of a job.
+#[derive(Clone, Debug)]
+struct Keys {
+    ordering: Option<Part>,
+    limit: Option<Part>,
+    rate: Option<Part>,
+}
+
+/// Gives a job one of its keys.
+type SetKey = fn(NewJob, String) -> NewJob;
+
+impl Keys {
+    fn each(&self) -> impl Iterator<Item = (&Part, SetKey)> {
+        let set: [(&Option<Part>, SetKey); 3] = [
+            (&self.ordering, NewJob::ordering_key),
+            (&self.limit, NewJob::limit_key),
+            (&self.rate, NewJob::rate_key),
+        ];
+        set.into_iter().filter_map(|(part, set)| Some((part.as_ref()?, set)))
+    }
+
+    /// With the keys that are the same for every event.
+    fn constant(&self, job: NewJob) -> NewJob {
+        self.each().fold(job, |job, (part, set)| match part {
+            Part::Is(json) => text_of(json).into_iter().fold(job, set),
+            Part::From(..) => job,
+        })
+    }
+
+    /// With the keys for an event.
+    fn of(&self, event: &RecordedEvent, job: NewJob) -> Result<NewJob, Failure> {
+        if self.each().next().is_none() {
+            return Ok(job);
+        }
+        let document = document(event)?;
+        self.each().try_fold(job, |job, (part, set)| {
+            let text = text_of(&part.of(event, &document)?).ok_or_else(|| {
+                let what = format!("{} has no text for a key of its job", event.event_type);
+                Failure::permanent(what).code("key_no_text")
+            })?;
+            Ok(set(job, text))
+        })
+    }
+}
+
 impl Fields {
     fn read(fields: &BTreeMap<String, Toml>) -> Result<Fields, String> {
         let part = |(name, value): (&String, &Toml)| {
-            let json = |value: &Toml| serde_json::to_string(value).map_err(|error| error.to_string());
-            let Some(from) = value.as_table().and_then(|table| table.get("from")) else {
-                return Ok((name.clone(), Part::Is(json(value)?)));
-            };
-            let pointer = from.as_str().filter(|pointer| is_pointer(pointer)).ok_or_else(|| {
-                format!("payload.{name}: from is a JSON Pointer into the event, such as \"/payload/user\"")
-            })?;
-            let known = |key: &str| key == "from" || key == "default";
-            let table = value.as_table().into_iter().flatten();
-            if let Some((key, _)) = table.into_iter().find(|(key, _)| !known(key)) {
-                return Err(format!("payload.{name}: unknown key {key:?} beside from"));
-            }
-            let default = value.as_table().and_then(|table| table.get("default")).map(json);
-            Ok((name.clone(), Part::From(pointer.to_owned(), default.transpose()?)))
+            Ok((name.clone(), Part::read(&format!("payload.{name}"), value)?))
         };
         fields.iter().map(part).collect::<Result<_, String>>().map(Fields)
     }
 
     /// The payload for an event.
     fn of(&self, event: &RecordedEvent) -> Result<String, Failure> {
-        let document = serde_json::to_string(&Document::of(event)?)?;
-        let document: &RawValue = serde_json::from_str(&document)?;
+        let document = document(event)?;
         let mut payload = BTreeMap::new();
         for (name, part) in &self.0 {
-            let json = match part {
-                Part::Is(json) => json.clone(),
-                Part::From(pointer, default) => match (at(document, pointer), default) {
-                    (Some(found), _) => found.get().to_owned(),
-                    (None, Some(default)) => default.clone(),
-                    (None, None) => {
-                        let what = format!("{} has nothing at {pointer}", event.event_type);
-                        return Err(Failure::permanent(what).code("payload_missing"));
-                    }
-                },
-            };
-            payload.insert(name, RawValue::from_string(json)?);
+            payload.insert(name, RawValue::from_string(part.of(event, &document)?)?);
         }
         Ok(serde_json::to_string(&payload)?)
     }
+}
+
+fn document(event: &RecordedEvent) -> Result<Box<RawValue>, Failure> {
+    Ok(RawValue::from_string(serde_json::to_string(&Document::of(event)?)?)?)
 }
 
 fn is_pointer(text: &str) -> bool {
@@ -307,6 +397,10 @@ mod tests {
             (rule("payload = { x = { from = \"payload\" } }"), "JSON Pointer"),
             (rule("payload = { x = { from = \"/paylod/x\" } }"), "JSON Pointer"),
             (rule("payload = { x = { from = \"/payload/x\", els = 1 } }"), "unknown key \"els\""),
+            (rule("ordering_key = { from = \"payload\" }"), "ordering_key: from is a JSON Pointer"),
+            (rule("limit_key = [1]"), "limit_key: a key is a text"),
+            (rule("rate_key = { from = \"/payload/x\", default = {} }"), "rate_key: a key is a text"),
+            (rule("limit_key = \"\""), "limit_key"),
             ("[projections.p]\nstart = \"soon\"\nrules = []\n".into(), "start"),
             ("[projections.p]\nbatch = 1\n".into(), "missing field `rules`"),
             ("projections = 1".into(), "must be a table"),

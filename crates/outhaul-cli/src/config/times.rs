@@ -28,6 +28,10 @@ pub(crate) const LIMIT: Times = Times::of(MS, DAY);
 pub(crate) const DRAIN: Times = Times::of(0, DAY);
 /// How much later a job is due.
 pub(crate) const DELAY: Times = Times::of(0, 36_500 * DAY);
+/// The period of a rate.
+pub(crate) const PERIOD: Times = Times::of(SECOND, DAY);
+/// How long a job of a queue should wait at most.
+pub(crate) const OBJECTIVE: Times = Times::of(SECOND, 365 * DAY);
 /// How long a person waits.
 pub(crate) const WAIT: Times = Times::of(MS, 36_500 * DAY);
 

@@ -180,7 +180,7 @@ async fn the_queue_that_waits_longest_is_listed_first() {
     );
     let table = place.run(&["queues", "list"]).ok().out;
     let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split('\t').collect()).collect();
-    assert_eq!(rows[0][..2], ["QUEUE", "OLDEST_PENDING"]);
+    assert_eq!(rows[0][..2], ["QUEUE", "OLDEST"]);
     assert!(rows[1][1].starts_with("1h00m"), "{table}");
 }
 

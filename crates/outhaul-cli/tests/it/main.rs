@@ -7,6 +7,8 @@ mod demo;
 mod dev;
 mod events;
 mod exits;
+mod guides;
+mod isolation;
 mod outages;
 mod projections;
 mod readme;

@@ -16,7 +16,6 @@ declare
   fields constant text[] := array['history', 'objective_seconds', 'max_running', 'max_running_per_key', 'rate', 'rate_per_seconds',
     'rate_burst', 'key_rate', 'key_rate_per_seconds', 'key_rate_burst', 'fair', 'cool_until'];
   unknown text;
-  after queues;
   n bigint;
 begin
   if jsonb_typeof(s) is distinct from 'object' then
@@ -50,11 +49,5 @@ begin
     n := govern(operator_queue_set.queue);
     n := audit_append('queues.set', operator_queue_set.queue, s, operator_queue_set.reason);
   end if;
-  select q.* into after from queues q where q.name = operator_queue_set.queue;
-  return jsonb_build_object('history', coalesce(after.history, 'row'), 'objective_seconds', date_part('epoch', after.age_objective),
-    'max_running', after.max_running, 'max_running_per_key', after.max_running_per_key,
-    'rate', after.rate, 'rate_per_seconds', date_part('epoch', after.rate_per), 'rate_burst', after.rate_burst,
-    'key_rate', after.key_rate, 'key_rate_per_seconds', date_part('epoch', after.key_rate_per), 'key_rate_burst', after.key_rate_burst,
-    'fair', coalesce(after.fair, false),
-    'cool_until', case when after.cool_until > statement_timestamp() then to_jsonb(after.cool_until) end);
+  return queue_settings(operator_queue_set.queue);
 end $$;

@@ -69,6 +69,7 @@ pub(crate) struct Upkeep {
     pub(crate) worker: Uuid,
     pub(crate) swept: Vec<Swept>,
     pub(crate) queue_limits: serde_json::Value,
+    pub(crate) role: Option<String>,
     pub(crate) policy: RetryPolicy,
     pub(crate) registry: Arc<Registry>,
     pub(crate) waker: Arc<Waker>,
@@ -323,6 +324,7 @@ impl Upkeep {
                     &self.waker.state().as_str(),
                     &running,
                     &self.stopping.is_cancelled(),
+                    &self.role,
                 ],
             )
             .await

@@ -114,7 +114,10 @@ impl Part {
         let (dues, timeouts) = (each(jobs, |job| due_text(job.due)), each(jobs, |job| millis(job.timeout)));
         let traces = each(jobs, |job| job.traceparent.as_deref());
         let events: Vec<Uuid> = jobs.iter().map(|(event, _)| *event).collect();
-        let params: [&(dyn ToSql + Sync); 18] = [
+        let ordering_keys = each(jobs, |job| job.ordering_key.as_deref());
+        let limit_keys = each(jobs, |job| job.limit_key.as_deref());
+        let rate_keys = each(jobs, |job| job.rate_key.as_deref());
+        let params: [&(dyn ToSql + Sync); 21] = [
             &id,
             &token,
             &claim_no,
@@ -133,6 +136,9 @@ impl Part {
             &timeouts,
             &traces,
             &events,
+            &ordering_keys,
+            &limit_keys,
+            &rate_keys,
         ];
         db.rows(&PROJECT, &params).await.map(drop)
     }

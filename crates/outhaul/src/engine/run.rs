@@ -171,6 +171,10 @@ impl Line {
                 let full = batch.full;
                 rounds.again = batch.again.map(|again| Instant::now() + again);
                 self.lock().kept_back = batch.kept_back;
+                if batch.kept_back {
+                    let name = self.source.name().to_owned();
+                    metrics::counter!(telemetry::CLAIMS_KEPT_BACK, "queue" => name).increment(1);
+                }
                 self.take(batch);
                 if n > 0 {
                     rounds.draining.get_or_insert_with(Instant::now);

@@ -145,6 +145,15 @@ impl Ended {
         matches!(self.verdict, Verdict::Retry(_) | Verdict::Snooze(_) | Verdict::Release)
     }
 
+    /// Whether the database lets others of its kind wait as well (see `fail.sql`).
+    fn cools_down(&self) -> bool {
+        let waits =
+            matches!(self.verdict, Verdict::Retry(delay) | Verdict::Snooze(delay) if !delay.is_zero());
+        waits
+            && self.held.plane() == Plane::Jobs
+            && self.report.class == Some(FailureClass::RateLimited.as_str())
+    }
+
     /// Whether an unsettled state in the answer means that an earlier report of this attempt had settled it.
     fn was_settled_before(&self, state: &str) -> bool {
         // Without history nothing is left of a completed job that could tell.
@@ -375,6 +384,10 @@ impl Settler {
                     metrics.completed.increment(ended.held.len() as u64)
                 }
                 verdict => metrics.settled(outcome(verdict), ended.report.label()),
+            }
+            if ended.cools_down() {
+                let queue = ended.held.registered.queue.clone();
+                metrics::counter!(telemetry::COOLDOWNS, "queue" => queue).increment(1);
             }
         }
     }

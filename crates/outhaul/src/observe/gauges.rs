@@ -1,6 +1,6 @@
 //! Gauges that come from the database: set for a program that is about to show its metrics.
 
-use super::{Hold, Observer, OutboxView, QueueView, SubscriptionView};
+use super::{Hold, IsolationView, Observer, OutboxView, QueueView, SubscriptionView};
 use crate::error::Result;
 use crate::telemetry;
 
@@ -13,6 +13,9 @@ impl Observer {
     pub async fn record_gauges(&self) -> Result<()> {
         for queue in self.queues().await? {
             record_queue(&queue);
+        }
+        for queue in self.isolation(None).await? {
+            record_isolation(&queue);
         }
         metrics::gauge!(telemetry::NOTIFICATION_QUEUE).set(self.notification_queue_usage().await?);
         let outbox = self.outbox().await?;
@@ -53,6 +56,23 @@ fn record_queue(queue: &QueueView) {
     if let Some(ms) = queue.age_objective_ms {
         metrics::gauge!(telemetry::QUEUE_AGE_OBJECTIVE, "queue" => name).set(seconds(ms));
     }
+}
+
+fn record_isolation(queue: &IsolationView) {
+    let name = || queue.queue.clone();
+    let waiting = queue.waiting;
+    for (reason, n) in [("lane", waiting.lane), ("permit", waiting.permit), ("rate", waiting.rate)] {
+        metrics::gauge!(telemetry::QUEUE_WAITING, "queue" => name(), "reason" => reason).set(n as f64);
+    }
+    // None is 0 and not absent, so that a limit that was taken back does not stay.
+    let limit = f64::from(queue.settings.max_running.unwrap_or(0));
+    for (kind, n) in [("used", queue.running as f64), ("limit", limit)] {
+        metrics::gauge!(telemetry::QUEUE_UNITS, "queue" => name(), "kind" => kind).set(n);
+    }
+    let age = |ms: Option<i64>| seconds(ms.unwrap_or(0));
+    metrics::gauge!(telemetry::QUEUE_OLDEST_WAITING, "queue" => name()).set(age(queue.oldest_waiting_ms));
+    metrics::gauge!(telemetry::QUEUE_COOLING, "queue" => name()).set(age(queue.cooling_ms));
+    metrics::gauge!(telemetry::QUEUE_COOLING_KEYS, "queue" => name()).set(queue.cooling_keys as f64);
 }
 
 fn record_outbox(outbox: &OutboxView) {

@@ -160,6 +160,15 @@ impl Dsn {
         self
     }
 
+    /// The same with a worker's role before the `application_name`.
+    pub(crate) fn with_role(self, role: &str) -> Dsn {
+        let name = match &self.application_name {
+            Some(name) => format!("{role} {name}"),
+            None => role.to_owned(),
+        };
+        self.with_application_name(name)
+    }
+
     /// The same servers and role, but another database.
     pub fn with_database(mut self, name: impl Into<String>) -> Dsn {
         self.database = name.into();

@@ -203,12 +203,12 @@ pub(crate) const SUBSCRIPTION_DUE: Statement = Statement::value("subscription_du
 pub(crate) const CHECKPOINT: Statement =
     Statement::rows("checkpoint", &[Uuids, Uuids, Ints, BigInts, BigInts, BigInts]);
 /// (id, lease_token, claim_no, position, unparked, after, ids, queues, job_types, payloads, keys, organizations, priorities,
-/// run_ats, max_attempts, timeouts_ms, traceparents, source_event_ids)
+/// run_ats, max_attempts, timeouts_ms, traceparents, source_event_ids, ordering_keys, limit_keys, rate_keys)
 pub(crate) const PROJECT: Statement = Statement::value(
     "project",
     &[
         Uuid, Uuid, Int, BigInt, Bool, BigInt, Uuids, Texts, Texts, Texts, Texts, Uuids, Ints, Dues, Ints,
-        BigInts, Texts, Uuids,
+        BigInts, Texts, Uuids, Texts, Texts, Texts,
     ],
 );
 /// (ids, lease_tokens, claim_nos, verdicts, delays_ms, classes, codes, summaries, handled, failed, unparked, expired_only)
@@ -270,9 +270,9 @@ pub(crate) const EXPIRED: Statement =
 /// (queue, every)
 pub(crate) const TAKE_SWEEP: Statement = Statement::value("take_sweep", &[Text, Millis]);
 
-/// (id, host, pid, version, schema_version, queues, listener_pid, listener_state, running, stopping)
+/// (id, host, pid, version, schema_version, queues, listener_pid, listener_state, running, stopping, role)
 pub(crate) const WORKER_BEAT: Statement =
-    Statement::value("worker_beat", &[Uuid, Text, Int, Text, Int, Json, Int, Text, Int, Bool]);
+    Statement::value("worker_beat", &[Uuid, Text, Int, Text, Int, Json, Int, Text, Int, Bool, Text]);
 /// (id)
 pub(crate) const WORKER_GONE: Statement = Statement::value("worker_gone", &[Uuid]);
 /// (n)
@@ -288,6 +288,12 @@ pub(crate) const SCHEMA_STATE: Statement = Statement::rows("schema_state", &[]);
 
 /// (cap)
 pub(crate) const SHOW_QUEUES: Statement = Statement::rows("show_queues", &[Int]);
+/// (queue, cap)
+pub(crate) const SHOW_ISOLATION: Statement = Statement::rows("show_isolation", &[Text, Int]);
+/// (queue, cap, n)
+pub(crate) const SHOW_WAITING: Statement = Statement::rows("show_waiting", &[Text, Int, Int]);
+/// (id)
+pub(crate) const SHOW_WAITS: Statement = Statement::rows("show_waits", &[Uuid]);
 /// (statuses, queue, job_type, before, n)
 pub(crate) const SHOW_JOBS: Statement = Statement::rows("show_jobs", &[Texts, Text, Text, Uuid, Int]);
 /// (id)
@@ -409,6 +415,9 @@ pub(crate) const CATALOGUE: &[&Statement] = &[
     &RANGES,
     &SCHEMA_STATE,
     &SHOW_QUEUES,
+    &SHOW_ISOLATION,
+    &SHOW_WAITING,
+    &SHOW_WAITS,
     &SHOW_JOBS,
     &SHOW_JOB,
     &SHOW_PAYLOAD,
@@ -515,6 +524,9 @@ mod tests {
             "ranges" => vec![TEXT, TEXT, BOOL, BIG, BIG, BOOL, BIG, INT, BIG, BIG, BOOL, BOOL],
             "schema_state" => vec![INT, INT],
             "show_queues" => vec![TEXT, BIG, BIG, BIG, BIG, BIG, BOOL, BIG, BIG, BOOL, TEXT, TEXT, BIG, BIG],
+            "show_isolation" => vec![TEXT, TEXT, BIG, BIG, BIG, BIG, BOOL, BIG, BIG, BIG, BIG, TEXT],
+            "show_waiting" => vec![TEXT, TEXT, BIG, ID, TEXT, BIG, INT, TIME],
+            "show_waits" => vec![TEXT, TEXT, ID, TEXT, BIG, BIG, INT, TIME],
             "show_jobs" => job.to_vec(),
             "show_job" => [&job[..], &[INT, TIME, TEXT, TEXT, BIG]].concat(),
             "show_payload"

@@ -45,6 +45,7 @@ pub struct WorkerBuilder {
     pub(super) listen_dsn: Option<Dsn>,
     pub(super) owner_dsn: Option<Dsn>,
     pub(super) schema: SchemaName,
+    pub(super) role: Option<String>,
     pub(super) options: WorkerOptions,
     pub(super) handlers: Vec<Arc<Registered>>,
     pub(super) queues: BTreeMap<String, Option<usize>>,
@@ -62,6 +63,7 @@ impl WorkerBuilder {
             listen_dsn: None,
             owner_dsn: None,
             schema: SchemaName::default(),
+            role: None,
             options: WorkerOptions::default(),
             handlers: Vec::new(),
             queues: BTreeMap::new(),
@@ -164,6 +166,14 @@ impl WorkerBuilder {
         self
     }
 
+    /// Says as what this process works, such as `alerts`: 1 to 63 characters, a letter, then letters, digits and `_ . : -`.
+    /// It is for people: it stands in the registration of the worker and in the `application_name` of its connections, and
+    /// decides nothing.
+    pub fn role(mut self, role: impl Into<String>) -> WorkerBuilder {
+        self.role = Some(role.into());
+        self
+    }
+
     /// Uses another schema than `outhaul`.
     pub fn schema(mut self, schema: SchemaName) -> WorkerBuilder {
         self.schema = schema;
@@ -228,6 +238,7 @@ impl WorkerBuilder {
         if !(Duration::from_secs(1)..=Duration::from_secs(86_400)).contains(&o.subscription_lease) {
             return bad("the subscription lease is out of range", "Use 1 second to 24 hours.");
         }
+        self.role.as_deref().map_or(Ok(()), |role| check_name("role", role))?;
         self.check_events()?;
         if !(Duration::from_secs(1)..=Duration::from_secs(86_400)).contains(&o.lease) {
             return bad("the lease is out of range", "Use 1 second to 24 hours.");

@@ -264,6 +264,7 @@ fn background(
         worker: worker.id,
         swept: swept(lines),
         queue_limits: serde_json::json!(worker.queues),
+        role: worker.role.clone(),
         policy: worker.options.retry,
         registry: registry.clone(),
         waker: worker.waker.clone(),

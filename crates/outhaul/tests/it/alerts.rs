@@ -173,6 +173,8 @@ const LATE: &str = "
     insert into outhaul.jobs (queue, job_type, run_at, status, lease_until) values
       ('late', 't', now() - interval '1 h', 'pending', '-infinity'),
       ('late', 't', now() - interval '1 h', 'leased', now() - interval '1 h');
+    insert into outhaul.jobs (queue, job_type, run_at, limit_key, held, held_for) values
+      ('late', 't', now() - interval '1 h', 'k', true, 'permit');
     commit;
     select outhaul.register_relay('beginning');
     select outhaul.subscribe('stands', 'beginning');

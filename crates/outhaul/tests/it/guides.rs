@@ -265,6 +265,103 @@ fn a_handler_chooses_a_class_or_says_that_it_is_too_early() {
     assert!(deliver(true).is_ok());
 }
 
+#[derive(Serialize, Deserialize)]
+struct Alert {
+    text: String,
+}
+
+impl Job for Alert {
+    const TYPE: &'static str = "alert.send";
+    const QUEUE: &'static str = "critical_alerts";
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_of_a_role_works_the_queues_it_names() {
+    let mut db = Db::new().await;
+    let alert = Alert { text: "the door is open".to_owned() };
+    outhaul::enqueue(&mut db.client, &NewJob::new(&alert).unwrap()).await.unwrap();
+    outhaul::enqueue(&mut db.client, &NewJob::new(&alert).unwrap().queue("reports")).await.unwrap();
+    let dsn = db.dsn();
+    let send_alert = |alert: Alert, _: Context| async move {
+        assert!(!alert.text.is_empty());
+        Ok::<(), Failure>(())
+    };
+    let building = async {
+        let worker = Worker::builder(dsn)
+            .role("alerts")
+            .queue("critical_alerts", 8)
+            .queue("notifications", 4)
+            .handle(send_alert)
+            .build()
+            .await?;
+        Ok::<Worker, outhaul::Error>(worker)
+    };
+    let running = Running::of(building.await.unwrap());
+    db.until("the alert is sent", "select count(*) = 1 from outhaul.jobs_finished").await;
+    running.stop().await;
+    assert_eq!(db.count("select count(*) from outhaul.jobs where queue = 'reports'").await, 1);
+}
+
+#[derive(Serialize, Deserialize)]
+struct Call {
+    order: i64,
+}
+
+impl Job for Call {
+    const TYPE: &'static str = "webhook.call";
+    const QUEUE: &'static str = "webhooks";
+}
+
+/// The status that a partner answers with.
+async fn post(call: &Call) -> u16 {
+    if call.order == 41 { 429 } else { 200 }
+}
+
+async fn call_partner(call: Call, _: Context) -> Outcome {
+    match post(&call).await {
+        429 => Err(Failure::rate_limited("the partner asks us to slow down")),
+        _ => Ok(()),
+    }
+}
+
+async fn keyed(client: &mut tokio_postgres::Client, order: i64) -> Result<(), Anything> {
+    let mut tx = client.transaction().await?;
+    let job = NewJob::new(&Call { order })?
+        .ordering_key(format!("order-{order}"))
+        .limit_key("partner-7")
+        .rate_key("api.example.com");
+    outhaul::enqueue(&mut tx, &job).await?;
+    tx.commit().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partner_that_asks_for_patience_holds_up_its_own_calls_only() {
+    let mut db = Db::new().await;
+    keyed(&mut db.client, 41).await.unwrap();
+    let running = Running::start(db.worker().handle(call_partner)).await;
+    db.until("its host cools down", "select count(*) = 1 from outhaul.rates where cool_until > now()").await;
+    let other = NewJob::new(&Call { order: 42 }).unwrap().rate_key("elsewhere");
+    outhaul::enqueue(&mut db.client, &other).await.unwrap();
+    db.until("another is called", "select count(*) = 1 from outhaul.jobs_finished").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rule_orders_the_calls_of_each_order() {
+    let db = Db::new().await;
+    let rule = Rule::copy("order.changed", "webhooks", "webhook.call")
+        .with(|job, event| job.ordering_key(event.aggregate_id.to_string()));
+    let calls = Projection::new(Subscription::new("calls").start(Start::Beginning)).rule(rule);
+    let publish = "select outhaul.publish('order.changed', 'order', gen_random_uuid())";
+    db.client.query(publish, &[]).await.unwrap();
+    let running = Running::start(db.worker().project(calls)).await;
+    let keyed = "select count(*) = 1 from outhaul.jobs j join outhaul.outbox_events e on e.id = j.source_event_id \
+        where j.ordering_key = e.aggregate_id::text";
+    db.until("the call has the key of its order", keyed).await;
+    running.stop().await;
+}
+
 fn guide(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/guides/{name}.md"));
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -275,9 +372,15 @@ fn the_guides_show_what_was_run() {
     // Lines may break elsewhere in the narrower guide.
     let flat = |text: &str| text.split_whitespace().collect::<String>();
     let source = flat(include_str!("guides.rs"));
-    for (name, examples) in
-        [("outbox-or-job", 2), ("ordered-or-leased", 2), ("exactly-once", 2), ("failure-classes", 4)]
-    {
+    let counts = [
+        ("outbox-or-job", 2),
+        ("ordered-or-leased", 2),
+        ("exactly-once", 2),
+        ("failure-classes", 4),
+        ("isolate-a-queue", 1),
+        ("limit-order-share", 3),
+    ];
+    for (name, examples) in counts {
         let guide = guide(name);
         let blocks: Vec<&str> =
             guide.split("```rust\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();

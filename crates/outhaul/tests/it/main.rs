@@ -24,6 +24,7 @@ mod given_back;
 mod guides;
 mod held_snapshot;
 mod input;
+mod isolation;
 mod keys;
 mod lanes;
 mod layers;

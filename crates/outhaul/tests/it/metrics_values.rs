@@ -263,3 +263,67 @@ async fn a_drain_is_timed_once_from_its_first_claim_to_its_end() {
     running.stop().await;
     assert!(drains() <= 100.0 && drains() >= 2.0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_what_is_in_use_and_what_cools_down_is_in_the_metrics_without_a_key() {
+    let shown = recorder();
+    let mut db = Db::new().await;
+    let operator = db.operator().await;
+    let change = outhaul::QueueChange::new().max_running(2).max_running_per_key(1);
+    operator.set_queue("apart", &change, None).await.unwrap();
+    let job = || NewJob::raw("apart", "test.apart", "1").limit_key("canary-key").rate_key("canary-host");
+    for _ in 0..3 {
+        enqueue(&mut db.client, &job()).await.unwrap();
+    }
+    let lane = || NewJob::raw("apart", "test.apart", "1").ordering_key("canary-lane").delay(NEVER);
+    for _ in 0..2 {
+        enqueue(&mut db.client, &lane()).await.unwrap();
+    }
+    let released = Arc::new(tokio::sync::Semaphore::new(0));
+    let gate = released.clone();
+    let handler = move |_: Context| {
+        let gate = gate.clone();
+        async move {
+            gate.acquire().await.expect("it is never closed").forget();
+            Err(Failure::rate_limited("slow down"))
+        }
+    };
+    let of_queue = |name: &str| value(&shown, name, &[("queue", "apart")]);
+    let before = (of_queue("outhaul_cooldowns_total"), of_queue("outhaul_claims_kept_back_total"));
+    let options =
+        WorkerOptions { retry: outhaul::RetryPolicy { backoff: slow(), ..Default::default() }, ..quick() };
+    let running =
+        Running::start(db.worker().options(options).handle_raw("apart", "test.apart", handler)).await;
+    db.until("one runs, two wait", "select count(*) = 2 from outhaul.jobs where held_for = 'permit'").await;
+    let observer = db.observer().await;
+    let waiting =
+        |reason: &str| value(&shown, "outhaul_queue_waiting_jobs", &[("queue", "apart"), ("reason", reason)]);
+    let units = |kind: &str| value(&shown, "outhaul_queue_units", &[("queue", "apart"), ("kind", kind)]);
+    until("the gauges have it", || async {
+        observer.record_gauges().await.unwrap();
+        (waiting("lane"), waiting("permit"), units("used"), units("limit")) == (1.0, 2.0, 1.0, 2.0)
+    })
+    .await;
+    assert!(of_queue("outhaul_queue_oldest_waiting_age_seconds") > 0.0);
+    until("a claim was kept back", || async { of_queue("outhaul_claims_kept_back_total") > before.1 }).await;
+    released.add_permits(1);
+    until("a cooldown was told", || async { of_queue("outhaul_cooldowns_total") > before.0 }).await;
+    until("the gauges have that", || async {
+        observer.record_gauges().await.unwrap();
+        of_queue("outhaul_queue_cooling_keys") == 1.0 && waiting("rate") >= 1.0
+    })
+    .await;
+    assert_eq!(of_queue("outhaul_queue_cooling_seconds"), 0.0, "only the key waits, not the queue");
+    assert!(!shown.render().contains("canary-"), "keys are no labels");
+    let none = outhaul::QueueChange::new().without("max_running");
+    operator.set_queue("apart", &none, None).await.unwrap();
+    observer.record_gauges().await.unwrap();
+    assert_eq!(units("limit"), 0.0, "a limit that was taken back does not stay");
+    running.stopper().now();
+    running.stop().await;
+}
+
+/// So that what is to come back does not within the test.
+fn slow() -> outhaul::Backoff {
+    outhaul::Backoff { base: NEVER, max: NEVER, jitter: 0.0 }
+}

@@ -318,7 +318,7 @@ async fn call(
     position: i64,
 ) -> Result<i64, tokio_postgres::Error> {
     let sql = "select outhaul.project($1, $2, $3, $4::bigint, false, 0, array[gen_random_uuid()], '{made}', '{made.job}', \
-        '{\"7\"}', array[$4::bigint::text], '{null}', '{0}', '{null}', '{10}', '{null}', '{null}', '{null}')";
+        '{\"7\"}', array[$4::bigint::text], '{null}', '{0}', '{null}', '{10}', '{null}', '{null}', '{null}', '{null}', '{null}', '{null}')";
     let (id, token, claim_no) = lease;
     client.query_one(sql, &[&id, &token, &claim_no, &position]).await.map(|row| row.get(0))
 }
@@ -347,7 +347,7 @@ async fn without_the_lease_neither_the_jobs_nor_the_checkpoint_are_stored() {
     assert_eq!(db.count("select count(*) from outhaul.jobs").await, 1);
     assert_eq!(db.count("select position from outhaul.subscriptions").await, 2);
     let uneven = "select outhaul.project($1, $2, $3, 3, false, 0, array[gen_random_uuid()], '{}', '{a}', '{1}', '{k}', \
-        '{null}', '{0}', '{null}', '{10}', '{null}', '{null}', '{null}')";
+        '{null}', '{0}', '{null}', '{10}', '{null}', '{null}', '{null}', '{null}', '{null}', '{null}')";
     let uneven = db.client.query(uneven, &[&lease.0, &lease.1, &lease.2]).await.unwrap_err();
     assert_eq!(uneven.code().unwrap().code(), "OH001");
     assert_eq!(db.count("select position from outhaul.subscriptions").await, 2);

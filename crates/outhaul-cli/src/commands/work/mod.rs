@@ -18,13 +18,18 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{LogFormat, Work};
-use crate::config::Config;
 use crate::config::times::{DRAIN, LEASE, LIMIT, POLL};
+use crate::config::{Config, Declared};
 use crate::exit::{Exit, Problem};
 use crate::output::{self, Global};
 use command::Runner;
 
 pub(crate) async fn run(args: Work, global: &Global) -> anyhow::Result<Exit> {
+    let config = match &args.role {
+        Some(role) => global.config.as_role(role)?,
+        None => global.config.clone(),
+    };
+    let global = &global.with_config(config);
     let format = log::start(args.log_format, global)?;
     // Installed before anything is claimed: a signal that comes early must not end the process in the middle.
     let mut signals = Signals::new()?;
@@ -33,14 +38,14 @@ pub(crate) async fn run(args: Work, global: &Global) -> anyhow::Result<Exit> {
 
     let now = CancellationToken::new();
     let options = options(&args, &global.config)?;
-    let concurrency = options.concurrency;
+    let works = Works::of(&args, &global.config, options.concurrency);
     let worker = tokio::select! {
-        built = builder(&args, global, options, &now)?.build() => built?,
+        built = builder(&works, global, options, &now)?.build() => built?,
         () = signals.next() => return Ok(Exit::Interrupted),
     };
-    let works = queues(&args, &global.config, concurrency);
     output::unless_closed(announce(&worker, &works, global, format))?;
-    for warning in global.config.warnings() {
+    let left_out = if works.role.is_some() { global.config.left_out() } else { Vec::new() };
+    for warning in global.config.warnings().into_iter().chain(left_out) {
         tracing::warn!("{warning}");
     }
     let server = match (listener, recorder) {
@@ -93,13 +98,13 @@ fn options(args: &Work, config: &Config) -> Result<WorkerOptions, Problem> {
 }
 
 fn builder(
-    args: &Work,
+    works: &Works<'_>,
     global: &Global,
     options: WorkerOptions,
     now: &CancellationToken,
 ) -> anyhow::Result<WorkerBuilder> {
     let config = &global.config;
-    if config.jobs().is_empty() && config.projections().is_empty() {
+    if (config.jobs().is_empty() || works.queues.is_empty()) && works.projections.is_empty() {
         return Err(Problem::new(
             Exit::Usage,
             "no_jobs",
@@ -110,6 +115,9 @@ fn builder(
     }
     let dsn = config.require_database()?;
     let mut builder = Worker::builder(dsn).schema(config.schema()?).options(options.clone());
+    if let Some(role) = works.role {
+        builder = builder.role(role);
+    }
     if let Some(dsn) = config.dsn("listen_url")? {
         builder = builder.listen_dsn(dsn);
     }
@@ -117,7 +125,8 @@ fn builder(
         builder = builder.owner_dsn(dsn);
     }
     let limit = config.duration("timeout", &LIMIT)?.unwrap_or(WorkerOptions::default().timeout);
-    for (job_type, binding) in config.jobs() {
+    // Without queues nothing may be handled: the library would work those of all handled types.
+    for (job_type, binding) in config.jobs().iter().filter(|_| !works.queues.is_empty()) {
         // The library would refuse the names as well, and not say where they stand.
         let place = || format!("[jobs.{job_type:?}] in {}", binding.path.display());
         NewJob::raw(&binding.queue, job_type, "{}").check().with_context(place)?;
@@ -133,16 +142,44 @@ fn builder(
         });
     }
     let bound = config.jobs().iter().map(|(name, binding)| (name.clone(), binding.queue.clone())).collect();
-    for (name, declared) in config.projections() {
+    for (name, declared) in &works.projections {
         let projection = declared.projection(name, &bound).map_err(|what| {
             Problem::config(format!("{}: [projections.{name:?}]: {what}", declared.path.display()))
         })?;
         builder = builder.project(projection);
     }
-    for (queue, concurrency) in queues(args, config, options.concurrency) {
-        builder = builder.queue(queue, concurrency);
+    for (queue, concurrency) in &works.queues {
+        builder = builder.queue(queue, *concurrency);
     }
     Ok(builder)
+}
+
+/// What this process works.
+struct Works<'a> {
+    role: Option<&'a str>,
+    queues: BTreeMap<String, usize>,
+    projections: Vec<(&'a str, &'a Declared)>,
+}
+
+impl<'a> Works<'a> {
+    /// A role says all of it; without one it is everything, or the queues named on the command line.
+    fn of(args: &'a Work, config: &'a Config, default: usize) -> Works<'a> {
+        let projections = config.projections().iter().map(|(name, declared)| (name.as_str(), declared));
+        match args.role.as_deref().and_then(|name| Some((name, config.roles().get(name)?))) {
+            Some((name, role)) => Works {
+                role: Some(name),
+                queues: role.queues.clone(),
+                projections: projections
+                    .filter(|(name, _)| role.projections.iter().any(|own| own == name))
+                    .collect(),
+            },
+            None => Works {
+                role: None,
+                queues: queues(args, config, default),
+                projections: projections.collect(),
+            },
+        }
+    }
 }
 
 /// The queues to work with their handlers at once. Named on the command line they are all; else those of the
@@ -159,12 +196,9 @@ fn queues(args: &Work, config: &Config, default: usize) -> BTreeMap<String, usiz
 }
 
 /// Says what the worker is and which connections it will open, before it starts.
-fn announce(
-    worker: &Worker,
-    queues: &BTreeMap<String, usize>,
-    global: &Global,
-    format: LogFormat,
-) -> anyhow::Result<()> {
+fn announce(worker: &Worker, works: &Works<'_>, global: &Global, format: LogFormat) -> anyhow::Result<()> {
+    let Works { role, queues, projections } = works;
+    let names = || projections.iter().map(|(name, _)| *name);
     let (dsn, schema) = (global.config.require_database()?, global.config.schema()?);
     let connections = &worker.plan().connections;
     if global.json {
@@ -172,34 +206,34 @@ fn announce(
             connections.iter().map(|(name, purpose)| json!({ "name": name, "purpose": purpose })).collect();
         return global.print_json(&json!({
             "worker": worker.id(),
+            "role": role,
             "target": dsn.target(),
             "schema": schema.as_str(),
-            "job_types": global.config.jobs().keys().collect::<Vec<_>>(),
+            "job_types": global.config.jobs().keys().filter(|_| !queues.is_empty()).collect::<Vec<_>>(),
             "queues": queues,
-            "projections": global.config.projections().keys().collect::<Vec<_>>(),
+            "projections": names().collect::<Vec<_>>(),
             "connections": connections,
         }));
     }
     if format == LogFormat::Json {
-        let names: Vec<&str> = connections.iter().map(|(name, _)| *name).collect();
-        let connections = names.join(",");
+        let connections = connections.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(",");
         let queues = queues.keys().map(String::as_str).collect::<Vec<_>>().join(",");
-        let projections =
-            global.config.projections().keys().map(String::as_str).collect::<Vec<_>>().join(",");
+        let projections = names().collect::<Vec<_>>().join(",");
         tracing::info!(
-            worker = %worker.id(), target = dsn.target(), %schema, queues, projections, connections, "starting"
+            worker = %worker.id(), role, target = dsn.target(), %schema, queues, projections, connections, "starting"
         );
         return Ok(());
     }
     global.say_target(&dsn, &schema);
-    global.say(format_args!("worker {}, {} connections:", worker.id(), connections.len()));
+    let role = role.map(|role| format!(", role {role}")).unwrap_or_default();
+    global.say(format_args!("worker {}{role}, {} connections:", worker.id(), connections.len()));
     for (name, purpose) in connections {
         global.say(format_args!("  {name:<8} {purpose}"));
     }
     for (queue, handlers) in queues {
         global.say(format_args!("queue {queue}, {handlers} at once"));
     }
-    for (name, declared) in global.config.projections() {
+    for (name, declared) in projections {
         global.say(format_args!("projection {name}: {declared}"));
     }
     Ok(())
