@@ -49,8 +49,8 @@ pub mod telemetry;
 mod worker;
 
 pub use caller::{
-    Cached, CallerTransaction, Cancelled, Producer, StatementCache, enqueue, enqueue_many, publish,
-    publish_many,
+    Cached, CallerTransaction, Cancelled, Producer, StatementCache, cancel_by_key, enqueue, enqueue_many,
+    publish, publish_many,
 };
 pub use decide::lag::Lag;
 pub use decide::retry::Backoff;
@@ -66,11 +66,14 @@ pub use model::{
     Published, SchemaName, limits,
 };
 pub use observe::{
-    AttemptView, AuditFinding, AuditView, EventDetail, EventFilter, EventView, Hold, JobDetail, JobFilter,
-    JobView, Observer, OutboxFinding, OutboxView, ParkedView, QueueView, RelayView, SubscriptionView,
-    TailView, UpkeepView, WorkerView,
+    AttemptView, AuditFinding, AuditView, DeadGroup, DeadView, EventDetail, EventFilter, EventView, Hold,
+    JobDetail, JobFilter, JobView, Observer, OperationItem, OperationView, OutboxFinding, OutboxView,
+    ParkedView, QueueView, RelayView, SubscriptionView, TailView, UpkeepView, WorkerView,
 };
-pub use operate::{Operator, QueueChange, QueueSettings, Retried, migrate, migration_sql, migration_status};
+pub use operate::{
+    Discarded, NewOperation, OperationKind, OperationState, Operator, QueueChange, QueueSettings, Retried,
+    Selection, Stepped, Switch, Switched, migrate, migration_sql, migration_status,
+};
 pub use projection::{Projection, Rule};
 pub use session::{Session, connect};
 pub use store::dsn::Dsn;

@@ -1,10 +1,13 @@
 //! The read-model: what people and programs look at. It changes nothing.
 //!
-//! Queues, jobs and workers are here; events and subscriptions in [`outbox`].
+//! Queues, jobs and workers are here; dead letters and operations in [`dead`], events and subscriptions in [`outbox`].
 
+mod dead;
 mod gauges;
 mod outbox;
 
+pub(crate) use dead::operation_view;
+pub use dead::{DeadGroup, DeadView, OperationItem, OperationView};
 pub use outbox::{
     EventDetail, EventFilter, EventView, Hold, OutboxFinding, OutboxView, ParkedView, RelayView,
     SubscriptionView, TailView,

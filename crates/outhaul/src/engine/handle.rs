@@ -292,7 +292,7 @@ fn ended_in_transaction(held: &Held) -> bool {
 
 /// A handler that was asked to stop often ends with some error of its own; that is no failure of the job.
 fn interpret(held: &Held, failure: Failure) -> Ran {
-    let told_to_stop = matches!(held.stop_reason(), Some(Stop::Draining | Stop::LeaseLost));
+    let told_to_stop = matches!(held.stop_reason(), Some(Stop::Draining | Stop::LeaseLost | Stop::Cancelled));
     match failure.kind {
         FailureKind::Class(FailureClass::Unknown) if told_to_stop => Ran::Abandoned,
         _ => Ran::Failed(failure),

@@ -54,7 +54,10 @@ async fn a_lane_runs_in_order_one_at_a_time_whatever_way_each_ends() {
                 tx.commit().await.unwrap();
             }
             _ => {
-                assert_eq!(db.client.execute("delete from outhaul.jobs where id = $1", &[&lease.id]).await.unwrap(), 1)
+                assert_eq!(
+                    db.client.execute("delete from outhaul.jobs where id = $1", &[&lease.id]).await.unwrap(),
+                    1
+                )
             }
         }
     }

@@ -299,7 +299,11 @@ async fn a_pause_stops_claims_and_a_resume_wakes() {
     let running = Running::start(builder).await;
     let operator = db.operator().await;
     assert!(!operator.resume("acts", None).await.unwrap(), "it was not paused");
-    assert_eq!(db.count("select count(*) from outhaul.queues where name = 'acts'").await, 0, "and nothing is said of it");
+    assert_eq!(
+        db.count("select count(*) from outhaul.queues where name = 'acts'").await,
+        0,
+        "and nothing is said of it"
+    );
     assert!(operator.pause("acts", Some("test")).await.unwrap());
     enqueue_all(&mut db.client, &vec![Act::Nothing.job(); 10]).await;
     db.until_looked().await;
