@@ -10,6 +10,7 @@ mod exits;
 mod outages;
 mod projections;
 mod readme;
+mod repair;
 mod secrets;
 mod settings;
 mod work;

@@ -14,6 +14,7 @@ as $$ /* outhaul:operation_step */
 #variable_conflict use_column
 declare
   o operations;
+  at constant timestamptz := clock_timestamp();
   ns bigint[];
   ids uuid[];
   claims integer[];
@@ -25,14 +26,14 @@ declare
   woke boolean;
 begin
   select x.* into o from operations x
-   where x.state = 'running' and x.due_at <= clock_timestamp() and (operation_step.name is null or x.name = operation_step.name)
+   where x.state = 'running' and x.due_at <= at and (operation_step.name is null or x.name = operation_step.name)
    order by x.due_at limit 1 for update skip locked;
   if not found then
     return;
   end if;
-  -- What the time since the last step allows, of at most two seconds.
-  o.due_at := greatest(o.due_at, clock_timestamp() - interval '2 seconds');
-  k := least(1000, 2 * o.per_second, 1 + floor(date_part('epoch', clock_timestamp() - o.due_at) * o.per_second))::integer;
+  -- What the time since the last step allows, but of no more than two seconds. The fraction is for what is not exact.
+  o.due_at := greatest(o.due_at, at - interval '2 seconds' + interval '1 second' / o.per_second::double precision);
+  k := least(1000, 1 + floor(date_part('epoch', at - o.due_at) * o.per_second + 0.001))::integer;
   begin
     select array_agg(i.n order by i.n), array_agg(i.job_id order by i.n), array_agg(i.claim_no order by i.n) into ns, ids, claims
       from (select x.n, x.job_id, x.claim_no from operation_items x
@@ -40,7 +41,7 @@ begin
     if ns is null then
       -- The end of a pass. Items that are left were locked: they have a second.
       o.passed := 0;
-      o.due_at := clock_timestamp() + interval '1 second';
+      o.due_at := at + interval '1 second';
     else
       acted := case o.kind
         when 'replay' then array(select r from replay_dead(ids, claims) r)
