@@ -67,6 +67,20 @@ CREATE FUNCTION outhaul.cancel(id uuid, reason text DEFAULT NULL::text) RETURNS 
     SET enable_mergejoin TO 'off'
     AS '...';
 
+CREATE FUNCTION outhaul.cancel_jobs(ids uuid[], reason text) RETURNS SETOF uuid
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.cancel_key(job_type text, key text, organization_id uuid DEFAULT NULL::uuid, reason text DEFAULT NULL::text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS '...';
+
 CREATE FUNCTION outhaul.checkpoint(ids uuid[], lease_tokens uuid[], claim_nos integer[], positions bigint[], unparked bigint[], committed bigint[] DEFAULT NULL::bigint[]) RETURNS TABLE(id uuid, state text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
@@ -166,6 +180,14 @@ CREATE FUNCTION outhaul.complete_in(id uuid, lease_token uuid, claim_no integer,
 CREATE FUNCTION outhaul.cool_down(queues text[], rate_keys text[], delays_ms bigint[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.discard_dead(ids uuid[], claim_nos integer[]) RETURNS SETOF uuid
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS '...';
 
 CREATE FUNCTION outhaul.enqueue(queue text, job_type text, payload jsonb DEFAULT '{}'::jsonb, id uuid DEFAULT NULL::uuid, idempotency_key text DEFAULT NULL::text, organization_id uuid DEFAULT NULL::uuid, priority integer DEFAULT 0, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT 10, timeout interval DEFAULT NULL::interval, traceparent text DEFAULT NULL::text, notify boolean DEFAULT true, ordering_key text DEFAULT NULL::text, limit_key text DEFAULT NULL::text, rate_key text DEFAULT NULL::text) RETURNS uuid
@@ -293,6 +315,10 @@ CREATE FUNCTION outhaul.job_ended() RETURNS trigger
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
 
+CREATE FUNCTION outhaul.job_filter_valid(filter jsonb, live boolean) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE
+    AS '...';
+
 CREATE FUNCTION outhaul.job_insert() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
@@ -393,9 +419,41 @@ CREATE FUNCTION outhaul.next_event(after bigint, event_types text[], aggregate_t
     SET enable_bitmapscan TO 'off'
     AS '...';
 
+CREATE FUNCTION outhaul.operation_create(name text, kind text, filter jsonb, per_second integer DEFAULT 100, reason text DEFAULT NULL::text) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.operation_step(name text DEFAULT NULL::text) RETURNS TABLE(operation text, state text, total bigint, done bigint, skipped bigint)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    SET lock_timeout TO '1s'
+    AS '...';
+
+CREATE FUNCTION outhaul.operation_switch(name text, action text, reason text DEFAULT NULL::text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
 CREATE FUNCTION outhaul.operator_cancel(id uuid, reason text DEFAULT NULL::text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.operator_cancel_key(job_type text, key text, organization_id uuid DEFAULT NULL::uuid, reason text DEFAULT NULL::text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.operator_discard(id uuid, reason text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
     AS '...';
 
 CREATE FUNCTION outhaul.operator_history(queue text, history text) RETURNS void
@@ -592,7 +650,16 @@ CREATE FUNCTION outhaul.remove_expired(n integer) RETURNS TABLE(keys bigint, dea
     SET enable_mergejoin TO 'off'
     AS '...';
 
-CREATE FUNCTION outhaul.renew(ids uuid[], lease_tokens uuid[], lease interval) RETURNS TABLE(id uuid, state text)
+CREATE FUNCTION outhaul.remove_operations(n integer) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.renew(ids uuid[], lease_tokens uuid[], lease interval) RETURNS TABLE(id uuid, state text, cancelled boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -622,9 +689,24 @@ CREATE FUNCTION outhaul.renew_subscriptions(ids uuid[], lease_tokens uuid[], lea
     SET jit TO 'off'
     AS '...';
 
+CREATE FUNCTION outhaul.replay_dead(ids uuid[], claim_nos integer[]) RETURNS SETOF uuid
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS '...';
+
 CREATE FUNCTION outhaul.schema_state() RETURNS TABLE(version integer, serves_from integer)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.select_jobs(filter jsonb, live boolean, n integer) RETURNS TABLE(id uuid, claim_no integer, queue text, job_type text, code text, summary text)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET jit TO 'off'
     AS '...';
 
 CREATE FUNCTION outhaul.sequence(n integer) RETURNS integer
@@ -661,6 +743,22 @@ CREATE FUNCTION outhaul.show_audit(before bigint DEFAULT NULL::bigint, n integer
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.show_dead(filter jsonb DEFAULT '{}'::jsonb, before_at timestamp with time zone DEFAULT NULL::timestamp with time zone, before_id uuid DEFAULT NULL::uuid, n integer DEFAULT 50) RETURNS TABLE(id uuid, organization_id uuid, queue text, job_type text, attempts integer, max_attempts integer, claim_no integer, error_class text, error_code text, error_summary text, idempotency_key text, ordering_key text, created_at timestamp with time zone, died_at timestamp with time zone)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.show_dead_groups(filter jsonb DEFAULT '{}'::jsonb, n integer DEFAULT 100) RETURNS TABLE(queue text, job_type text, error_code text, jobs bigint, oldest_at timestamp with time zone, newest_at timestamp with time zone, sample_id uuid, sample_summary text)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
     AS '...';
 
 CREATE FUNCTION outhaul.show_dispositions(id uuid) RETURNS TABLE(subscription text, "position" bigint, event_id uuid, event_type text, aggregate_type text, aggregate_id uuid, parked_at timestamp with time zone, how text, attempts integer, error_class text, error_code text, error_summary text, unparked_at timestamp with time zone)
@@ -719,6 +817,20 @@ CREATE FUNCTION outhaul.show_jobs(statuses text[] DEFAULT NULL::text[], queue te
 
 CREATE FUNCTION outhaul.show_notifications() RETURNS double precision
     LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    AS '...';
+
+CREATE FUNCTION outhaul.show_operation_items(name text, after bigint DEFAULT 0, with_outcome text DEFAULT NULL::text, most integer DEFAULT 50) RETURNS TABLE(n bigint, job_id uuid, outcome text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS '...';
+
+CREATE FUNCTION outhaul.show_operations(operation text DEFAULT NULL::text, n integer DEFAULT 100) RETURNS TABLE(id uuid, name text, kind text, filter text, state text, per_second integer, total bigint, done bigint, skipped bigint, outcomes text, preview text, created_at timestamp with time zone, started_at timestamp with time zone, stopped_at timestamp with time zone, finished_at timestamp with time zone, actor text, reason text, error text)
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     AS '...';
 
@@ -1113,6 +1225,54 @@ CREATE TABLE outhaul.key_limits (
 
 COMMENT ON TABLE outhaul.key_limits IS 'Limits of single keys that differ from max_running_per_key of their queue; 0 stops a key.';
 
+CREATE TABLE outhaul.operation_items (
+    operation_id uuid NOT NULL,
+    n bigint NOT NULL,
+    job_id uuid NOT NULL,
+    claim_no integer,
+    outcome text COLLATE pg_catalog."C"
+)
+WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+
+COMMENT ON COLUMN outhaul.operation_items.claim_no IS 'Of a dead letter: the claim it died of. A job that has died again is not the one that was chosen.';
+
+CREATE TABLE outhaul.operations (
+    id uuid DEFAULT outhaul.uuid7() NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
+    kind text NOT NULL COLLATE pg_catalog."C",
+    filter jsonb NOT NULL,
+    preview jsonb DEFAULT '{}'::jsonb NOT NULL,
+    state text DEFAULT 'ready'::text NOT NULL COLLATE pg_catalog."C",
+    per_second integer NOT NULL,
+    total bigint DEFAULT 0 NOT NULL,
+    done bigint DEFAULT 0 NOT NULL,
+    skipped bigint DEFAULT 0 NOT NULL,
+    outcomes jsonb DEFAULT '{}'::jsonb NOT NULL,
+    passed bigint DEFAULT 0 NOT NULL,
+    due_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    started_at timestamp with time zone,
+    stopped_at timestamp with time zone,
+    finished_at timestamp with time zone,
+    actor text NOT NULL,
+    reason text,
+    error text,
+    CONSTRAINT operations_kind_check CHECK ((kind = ANY (ARRAY['replay'::text, 'discard'::text, 'cancel'::text]))),
+    CONSTRAINT operations_per_second_check CHECK (((per_second >= 1) AND (per_second <= 10000))),
+    CONSTRAINT operations_state_check CHECK ((state = ANY (ARRAY['ready'::text, 'running'::text, 'stopped'::text, 'done'::text])))
+)
+WITH (fillfactor='50');
+
+COMMENT ON COLUMN outhaul.operations.preview IS 'Counts by queue, type and code of the very set, and the first of it, as they were when it was fixed.';
+
+COMMENT ON COLUMN outhaul.operations.outcomes IS 'How many items have had each outcome.';
+
+COMMENT ON COLUMN outhaul.operations.passed IS 'The last item of this pass; those that were locked are left for another one.';
+
+COMMENT ON COLUMN outhaul.operations.due_at IS 'When the next item may be acted on: the throttle.';
+
+COMMENT ON COLUMN outhaul.operations.error IS 'Why the last step failed; it is tried again.';
+
 CREATE TABLE outhaul.ordering_lanes (
     queue text NOT NULL COLLATE pg_catalog."C",
     ordering_key text NOT NULL COLLATE pg_catalog."C",
@@ -1401,6 +1561,15 @@ ALTER TABLE ONLY outhaul.jobs
 ALTER TABLE ONLY outhaul.key_limits
     ADD CONSTRAINT key_limits_pkey PRIMARY KEY (queue, limit_key);
 
+ALTER TABLE ONLY outhaul.operation_items
+    ADD CONSTRAINT operation_items_pkey PRIMARY KEY (operation_id, n);
+
+ALTER TABLE ONLY outhaul.operations
+    ADD CONSTRAINT operations_name_key UNIQUE (name);
+
+ALTER TABLE ONLY outhaul.operations
+    ADD CONSTRAINT operations_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY outhaul.ordering_lanes
     ADD CONSTRAINT ordering_lanes_pkey PRIMARY KEY (queue, ordering_key, seq);
 
@@ -1468,11 +1637,19 @@ CREATE INDEX jobs_dead_code ON outhaul.jobs_dead USING btree (last_error_code, j
 
 CREATE INDEX jobs_dead_died ON outhaul.jobs_dead USING btree (died_at);
 
+CREATE INDEX jobs_dead_group ON outhaul.jobs_dead USING btree (queue, job_type, last_error_code, died_at);
+
+CREATE INDEX jobs_dead_organization ON outhaul.jobs_dead USING btree (organization_id, died_at, id) WHERE (organization_id IS NOT NULL);
+
 CREATE INDEX jobs_dead_queue ON outhaul.jobs_dead USING btree (queue, died_at, id);
+
+CREATE INDEX jobs_dead_type ON outhaul.jobs_dead USING btree (job_type, died_at, id);
 
 CREATE INDEX jobs_finished_id ON ONLY outhaul.jobs_finished USING btree (id);
 
 CREATE INDEX jobs_waiting ON outhaul.jobs USING btree (queue, limit_key, priority DESC, run_at, id) WHERE (held_for = 'permit'::text);
+
+CREATE INDEX operation_items_open ON outhaul.operation_items USING btree (operation_id, n) WHERE (outcome IS NULL);
 
 CREATE INDEX ordering_fresh ON outhaul.ordering_lanes USING btree (queue, seq) WHERE fresh;
 
@@ -1533,6 +1710,11 @@ GRANT ALL ON FUNCTION outhaul.canary(channel text) TO outhaul_worker;
 REVOKE ALL ON FUNCTION outhaul.cancel(id uuid, reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.cancel(id uuid, reason text) TO outhaul_producer;
 
+REVOKE ALL ON FUNCTION outhaul.cancel_jobs(ids uuid[], reason text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION outhaul.cancel_key(job_type text, key text, organization_id uuid, reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.cancel_key(job_type text, key text, organization_id uuid, reason text) TO outhaul_producer;
+
 REVOKE ALL ON FUNCTION outhaul.checkpoint(ids uuid[], lease_tokens uuid[], claim_nos integer[], positions bigint[], unparked bigint[], committed bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.checkpoint(ids uuid[], lease_tokens uuid[], claim_nos integer[], positions bigint[], unparked bigint[], committed bigint[]) TO outhaul_worker;
 
@@ -1560,6 +1742,8 @@ REVOKE ALL ON FUNCTION outhaul.complete_in(id uuid, lease_token uuid, claim_no i
 GRANT ALL ON FUNCTION outhaul.complete_in(id uuid, lease_token uuid, claim_no integer, history text) TO outhaul_worker;
 
 REVOKE ALL ON FUNCTION outhaul.cool_down(queues text[], rate_keys text[], delays_ms bigint[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION outhaul.discard_dead(ids uuid[], claim_nos integer[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.enqueue(queue text, job_type text, payload jsonb, id uuid, idempotency_key text, organization_id uuid, priority integer, run_at timestamp with time zone, max_attempts integer, timeout interval, traceparent text, notify boolean, ordering_key text, limit_key text, rate_key text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.enqueue(queue text, job_type text, payload jsonb, id uuid, idempotency_key text, organization_id uuid, priority integer, run_at timestamp with time zone, max_attempts integer, timeout interval, traceparent text, notify boolean, ordering_key text, limit_key text, rate_key text) TO outhaul_producer;
@@ -1607,6 +1791,8 @@ GRANT ALL ON FUNCTION outhaul.hold(ids uuid[], lease_tokens uuid[], claim_nos in
 
 REVOKE ALL ON FUNCTION outhaul.job_ended() FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION outhaul.job_filter_valid(filter jsonb, live boolean) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION outhaul.job_insert() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.jobs_ended(ended outhaul.ended_job[]) FROM PUBLIC;
@@ -1625,8 +1811,24 @@ GRANT ALL ON FUNCTION outhaul.next_due(queue text, priorities smallint[], shares
 
 REVOKE ALL ON FUNCTION outhaul.next_event(after bigint, event_types text[], aggregate_types text[]) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION outhaul.operation_create(name text, kind text, filter jsonb, per_second integer, reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.operation_create(name text, kind text, filter jsonb, per_second integer, reason text) TO outhaul_operator;
+
+REVOKE ALL ON FUNCTION outhaul.operation_step(name text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.operation_step(name text) TO outhaul_worker;
+GRANT ALL ON FUNCTION outhaul.operation_step(name text) TO outhaul_operator;
+
+REVOKE ALL ON FUNCTION outhaul.operation_switch(name text, action text, reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.operation_switch(name text, action text, reason text) TO outhaul_operator;
+
 REVOKE ALL ON FUNCTION outhaul.operator_cancel(id uuid, reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.operator_cancel(id uuid, reason text) TO outhaul_operator;
+
+REVOKE ALL ON FUNCTION outhaul.operator_cancel_key(job_type text, key text, organization_id uuid, reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.operator_cancel_key(job_type text, key text, organization_id uuid, reason text) TO outhaul_operator;
+
+REVOKE ALL ON FUNCTION outhaul.operator_discard(id uuid, reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.operator_discard(id uuid, reason text) TO outhaul_operator;
 
 REVOKE ALL ON FUNCTION outhaul.operator_history(queue text, history text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.operator_history(queue text, history text) TO outhaul_operator;
@@ -1717,6 +1919,9 @@ GRANT ALL ON FUNCTION outhaul.register_relay(start text, max_attempts integer) T
 REVOKE ALL ON FUNCTION outhaul.remove_expired(n integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.remove_expired(n integer) TO outhaul_worker;
 
+REVOKE ALL ON FUNCTION outhaul.remove_operations(n integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.remove_operations(n integer) TO outhaul_worker;
+
 REVOKE ALL ON FUNCTION outhaul.renew(ids uuid[], lease_tokens uuid[], lease interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.renew(ids uuid[], lease_tokens uuid[], lease interval) TO outhaul_worker;
 
@@ -1726,11 +1931,15 @@ GRANT ALL ON FUNCTION outhaul.renew_events(seqs bigint[], ats timestamp with tim
 REVOKE ALL ON FUNCTION outhaul.renew_subscriptions(ids uuid[], lease_tokens uuid[], lease interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.renew_subscriptions(ids uuid[], lease_tokens uuid[], lease interval) TO outhaul_worker;
 
+REVOKE ALL ON FUNCTION outhaul.replay_dead(ids uuid[], claim_nos integer[]) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION outhaul.schema_state() FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.schema_state() TO outhaul_producer;
 GRANT ALL ON FUNCTION outhaul.schema_state() TO outhaul_worker;
 GRANT ALL ON FUNCTION outhaul.schema_state() TO outhaul_observer;
 GRANT ALL ON FUNCTION outhaul.schema_state() TO outhaul_operator;
+
+REVOKE ALL ON FUNCTION outhaul.select_jobs(filter jsonb, live boolean, n integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION outhaul.sequence(n integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.sequence(n integer) TO outhaul_worker;
@@ -1744,6 +1953,12 @@ GRANT ALL ON FUNCTION outhaul.show_attempts(job_id uuid) TO outhaul_observer;
 
 REVOKE ALL ON FUNCTION outhaul.show_audit(before bigint, n integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.show_audit(before bigint, n integer) TO outhaul_observer;
+
+REVOKE ALL ON FUNCTION outhaul.show_dead(filter jsonb, before_at timestamp with time zone, before_id uuid, n integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.show_dead(filter jsonb, before_at timestamp with time zone, before_id uuid, n integer) TO outhaul_observer;
+
+REVOKE ALL ON FUNCTION outhaul.show_dead_groups(filter jsonb, n integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.show_dead_groups(filter jsonb, n integer) TO outhaul_observer;
 
 REVOKE ALL ON FUNCTION outhaul.show_dispositions(id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.show_dispositions(id uuid) TO outhaul_observer;
@@ -1770,6 +1985,13 @@ GRANT ALL ON FUNCTION outhaul.show_jobs(statuses text[], queue text, job_type te
 REVOKE ALL ON FUNCTION outhaul.show_notifications() FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.show_notifications() TO outhaul_worker;
 GRANT ALL ON FUNCTION outhaul.show_notifications() TO outhaul_observer;
+
+REVOKE ALL ON FUNCTION outhaul.show_operation_items(name text, after bigint, with_outcome text, most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.show_operation_items(name text, after bigint, with_outcome text, most integer) TO outhaul_observer;
+
+REVOKE ALL ON FUNCTION outhaul.show_operations(operation text, n integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION outhaul.show_operations(operation text, n integer) TO outhaul_observer;
+GRANT ALL ON FUNCTION outhaul.show_operations(operation text, n integer) TO outhaul_operator;
 
 REVOKE ALL ON FUNCTION outhaul.show_outbox(cap integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION outhaul.show_outbox(cap integer) TO outhaul_observer;

@@ -1,8 +1,10 @@
 //! The command line.
 
 mod events;
+mod repair;
 
 pub(crate) use events::{Outbox, OutboxList, OutboxTail, Publish, Subs, SubsAct, SubsRewind, SubsShow};
+pub(crate) use repair::{Dead, DeadList, DeadWhich, OperationAct, OperationNew, Operations};
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -80,6 +82,12 @@ pub(crate) enum Command {
     /// Look at jobs, and act on them
     #[command(subcommand)]
     Jobs(Jobs),
+    /// Look at dead letters, and discard them
+    #[command(subcommand)]
+    Dead(Dead),
+    /// Replay, discard or cancel many jobs at once: choose them, look at them, then start
+    #[command(subcommand)]
+    Operations(Operations),
     /// Look at queues, stop and start their claims
     #[command(subcommand)]
     Queues(Queues),
@@ -112,6 +120,11 @@ impl Command {
             Command::Queues(
                 Queues::Pause(_) | Queues::Resume(_) | Queues::Set(_) | Queues::LimitKey { .. },
             ) => "outhaul_operator",
+            Command::Dead(Dead::Discard { .. }) => "outhaul_operator",
+            Command::Operations(
+                Operations::List { .. } | Operations::Show { .. } | Operations::Items { .. },
+            ) => "outhaul_observer",
+            Command::Operations(_) => "outhaul_operator",
             Command::Publish(_) => "outhaul_producer",
             Command::Outbox(Outbox::Show { payload: true, .. }) => "outhaul_observer, outhaul_operator",
             Command::Outbox(Outbox::Retry { .. } | Outbox::RotateHistory { .. }) => "outhaul_operator",
@@ -123,7 +136,9 @@ impl Command {
             }
             Command::Subs(Subs::List { .. } | Subs::Show(_)) => "outhaul_observer",
             Command::Subs(_) => "outhaul_operator",
-            Command::Jobs(_) | Command::Queues(_) | Command::Outbox(_) => "outhaul_observer",
+            Command::Jobs(_) | Command::Dead(_) | Command::Queues(_) | Command::Outbox(_) => {
+                "outhaul_observer"
+            }
             Command::Work(_) => "outhaul_worker",
             _ => return None,
         })
@@ -319,8 +334,8 @@ pub(crate) enum Jobs {
         #[arg(long)]
         payload: bool,
     },
-    /// Cancel jobs, waiting or running
-    Cancel(JobsAct),
+    /// Cancel jobs, waiting or running, by their ids or by an idempotency key
+    Cancel(JobsCancel),
     /// Make waiting jobs due now, and bring dead letters back
     Retry(JobsAct),
     /// Wait until a job has ended, and exit with 1 unless it completed
@@ -353,6 +368,25 @@ pub(crate) struct JobsList {
     /// Print one JSON object for each job
     #[arg(long, conflicts_with = "json")]
     pub(crate) jsonl: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct JobsCancel {
+    /// The jobs' ids
+    #[arg(required_unless_present = "key", value_name = "ID")]
+    pub(crate) ids: Vec<JobId>,
+    /// The idempotency key of the job, instead of its id
+    #[arg(long, value_name = "KEY", conflicts_with = "ids", requires = "job_type")]
+    pub(crate) key: Option<String>,
+    /// The type of the job that has the key
+    #[arg(long = "type", value_name = "TYPE", requires = "key")]
+    pub(crate) job_type: Option<String>,
+    /// The organization of the job that has the key, if it has one
+    #[arg(long, value_name = "UUID", requires = "key")]
+    pub(crate) organization: Option<Uuid>,
+    /// Why, for the audit record
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
 }
 
 #[derive(Args)]

@@ -52,6 +52,8 @@ async fn dispatch(command: Command, global: &Global) -> anyhow::Result<Exit> {
         Command::Publish(args) => commands::publish::run(args, global).await,
         Command::Work(args) => commands::work::run(args, global).await,
         Command::Jobs(what) => commands::jobs::run(what, global).await,
+        Command::Dead(what) => commands::dead::run(what, global).await,
+        Command::Operations(what) => commands::operations::run(what, global).await,
         Command::Queues(what) => commands::queues::run(what, global).await,
         Command::Outbox(what) => commands::outbox::run(what, global).await,
         Command::Subs(what) => commands::subs::run(what, global).await,

@@ -53,8 +53,8 @@ pub mod telemetry;
 mod worker;
 
 pub use caller::{
-    Cached, CallerTransaction, Cancelled, Producer, StatementCache, enqueue, enqueue_many, publish,
-    publish_many,
+    Cached, CallerTransaction, Cancelled, Producer, StatementCache, cancel_by_key, enqueue, enqueue_many,
+    publish, publish_many,
 };
 pub use decide::lag::Lag;
 pub use decide::retry::Backoff;
@@ -71,11 +71,15 @@ pub use model::{
     SchemaName, limits,
 };
 pub use observe::{
-    AttemptView, AuditFinding, AuditView, Disposition, EventDetail, EventFilter, EventView, Hold,
-    IsolationView, JobDetail, JobFilter, JobView, Observer, OutboxFinding, OutboxView, ParkedView, QueueView,
-    RelayView, SetAside, SubscriptionView, TailView, UpkeepView, WaitReason, WaitView, Waiting, WorkerView,
+    AttemptView, AuditFinding, AuditView, DeadGroup, DeadView, Disposition, EventDetail, EventFilter,
+    EventView, Hold, IsolationView, JobDetail, JobFilter, JobView, Observer, OperationItem, OperationView,
+    OutboxFinding, OutboxView, ParkedView, QueueView, RelayView, SetAside, SubscriptionView, TailView,
+    UpkeepView, WaitReason, WaitView, Waiting, WorkerView,
 };
-pub use operate::{Operator, QueueChange, QueueSettings, Retried, migrate, migration_sql, migration_status};
+pub use operate::{
+    Discarded, NewOperation, OperationKind, OperationState, Operator, QueueChange, QueueSettings, Retried,
+    Selection, Stepped, Switch, Switched, migrate, migration_sql, migration_status,
+};
 pub use projection::{Projection, Rule};
 pub use session::{Session, connect};
 pub use store::dsn::Dsn;

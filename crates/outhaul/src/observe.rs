@@ -1,11 +1,15 @@
 //! The read-model: what people and programs look at. It changes nothing.
 //!
-//! Queues, jobs and workers are here; what holds queues apart in [`isolation`], events and subscriptions in [`outbox`].
+//! Queues, jobs and workers are here; what holds queues apart in [`isolation`], dead letters and operations in [`dead`],
+//! events and subscriptions in [`outbox`].
 
+mod dead;
 mod gauges;
 mod isolation;
 mod outbox;
 
+pub(crate) use dead::operation_view;
+pub use dead::{DeadGroup, DeadView, OperationItem, OperationView};
 pub use isolation::{IsolationView, WaitReason, WaitView, Waiting};
 pub use outbox::{
     Disposition, EventDetail, EventFilter, EventView, Hold, OutboxFinding, OutboxView, ParkedView, RelayView,

@@ -1,7 +1,8 @@
 //! What operators do: migrate, retry, cancel, pause. Everything but migrations is on the audit record.
 //!
-//! Jobs are here; settings of queues in [`queues`], events and subscriptions in [`outbox`].
+//! Jobs are here; many jobs at once in [`operations`], settings of queues in [`queues`], events and subscriptions in [`outbox`].
 
+mod operations;
 mod outbox;
 mod queues;
 
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tokio_postgres::types::{FromSqlOwned, ToSql};
+use uuid::Uuid;
 
 use crate::caller::Cancelled;
 use crate::engine::link::{Db, Link, Purpose};
@@ -17,7 +19,9 @@ use crate::model::{JobId, SchemaName};
 use crate::store::dsn::Dsn;
 use crate::store::migrate::{self, MigrateOptions, Migrated, SchemaStatus};
 use crate::store::ranges;
-use crate::store::statement::{OPERATOR_CANCEL, OPERATOR_PAUSE, OPERATOR_RETRY, Statement};
+use crate::store::statement::{
+    OPERATOR_CANCEL, OPERATOR_CANCEL_KEY, OPERATOR_DISCARD, OPERATOR_PAUSE, OPERATOR_RETRY, Statement,
+};
 
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -60,6 +64,7 @@ pub struct Operator {
     db: Db,
 }
 
+pub use operations::{NewOperation, OperationKind, OperationState, Selection, Stepped, Switch, Switched};
 pub use queues::{QueueChange, QueueSettings};
 
 /// What a retry found.
@@ -73,6 +78,20 @@ pub enum Retried {
     /// A worker holds it; nothing was changed.
     Leased,
     /// It has ended otherwise; nothing was changed.
+    Ended,
+    /// There is no such job.
+    NotFound,
+}
+
+/// What a discard found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Discarded {
+    /// It was a dead letter and has ended as cancelled, with the code `discarded`.
+    Discarded,
+    /// It is no dead letter, or not any more: it waits or runs. Nothing was changed.
+    Live,
+    /// It has ended, perhaps by a discard before; nothing was changed.
     Ended,
     /// There is no such job.
     NotFound,
@@ -92,11 +111,34 @@ impl Operator {
 
     /// Cancels a job, waiting or running.
     pub async fn cancel(&self, id: JobId, reason: Option<&str>) -> Result<Cancelled> {
-        match self.value::<String>(&OPERATOR_CANCEL, &[&id.0, &reason]).await?.as_str() {
-            "cancelled" => Ok(Cancelled::Cancelled),
-            "ended" => Ok(Cancelled::Ended),
-            _ => Ok(Cancelled::NotFound),
-        }
+        let word: String = self.value(&OPERATOR_CANCEL, &[&id.0, &reason]).await?;
+        Cancelled::of(&word).ok_or_else(no_answer)
+    }
+
+    /// Cancels the job that has an idempotency key; see [`crate::Producer::cancel_by_key`].
+    pub async fn cancel_by_key(
+        &self,
+        job_type: &str,
+        key: &str,
+        organization: Option<Uuid>,
+        reason: Option<&str>,
+    ) -> Result<Cancelled> {
+        let word: String =
+            self.value(&OPERATOR_CANCEL_KEY, &[&job_type, &key, &organization, &reason]).await?;
+        Cancelled::of(&word).ok_or_else(no_answer)
+    }
+
+    /// Ends a dead letter for good; its idempotency key is kept for 7 days, as after any end.
+    ///
+    /// # Errors
+    /// [`Error::is_invalid_input`] without a reason.
+    pub async fn discard(&self, id: JobId, reason: &str) -> Result<Discarded> {
+        Ok(match self.value::<String>(&OPERATOR_DISCARD, &[&id.0, &reason]).await?.as_str() {
+            "discarded" => Discarded::Discarded,
+            "live" => Discarded::Live,
+            "ended" => Discarded::Ended,
+            _ => Discarded::NotFound,
+        })
     }
 
     /// Makes a waiting job due, or brings a dead letter back.

@@ -86,7 +86,7 @@ metrics_table! {
     LEASE_EXPIRATIONS Counter Count "outhaul_lease_expirations_total" ["queue"] "Leases that ran out and were settled by the sweep.";
     STALE_REPORTS Counter Count "outhaul_stale_reports_total" ["report"]
         "Reports of a worker whose lease was lost, which changed nothing: complete, fail or renew.";
-    RENEWALS Counter Count "outhaul_lease_renewals_total" ["result"] "Leases renewed, or not: renewed, locked, lost.";
+    RENEWALS Counter Count "outhaul_lease_renewals_total" ["result"] "Leases renewed, or not: renewed, locked, lost, cancelled.";
     UNKNOWN_TYPES Counter Count "outhaul_unknown_job_type_total" ["queue"]
         "Jobs given back because this worker has no handler for their type. Alert on any.";
     WAKES Counter Count "outhaul_wakes_total" ["cause"]

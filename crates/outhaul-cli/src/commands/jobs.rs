@@ -9,8 +9,8 @@ use super::each::{Acted, Things, each};
 use super::wait::{self, Waited};
 use super::waits;
 use super::{observer, operator};
-use crate::cli::{Jobs, JobsAct, JobsList};
-use crate::exit::Exit;
+use crate::cli::{Jobs, JobsAct, JobsCancel, JobsList};
+use crate::exit::{Exit, Problem};
 use crate::output::{self, Global, facts, or_dash, span, time};
 
 pub(crate) async fn run(what: Jobs, global: &Global) -> anyhow::Result<Exit> {
@@ -188,10 +188,23 @@ impl Detail<'_> {
     }
 }
 
-async fn cancel(args: &JobsAct, global: &Global) -> anyhow::Result<Exit> {
+async fn cancel(args: &JobsCancel, global: &Global) -> anyhow::Result<Exit> {
     let operator = operator(global).await?;
+    let reason = args.reason.as_deref();
+    if let (Some(key), Some(job_type)) = (args.key.as_deref(), args.job_type.as_deref()) {
+        let act = async |key: &str| {
+            Ok(match operator.cancel_by_key(job_type, key, args.organization, reason).await? {
+                Cancelled::Cancelled => Acted::good("cancelled"),
+                Cancelled::Ended => Acted::refused("ended", "has ended"),
+                Cancelled::NotFound => Acted::missing(no_key(job_type, key)),
+            })
+        };
+        let show = format!("outhaul jobs list --type {job_type}");
+        let keyed = Things { noun: "the job with key".to_owned(), key: "key", show, by_name: false };
+        return each(&[key], &keyed, act, global).await;
+    }
     let act = async |id| {
-        Ok(match operator.cancel(id, args.reason.as_deref()).await? {
+        Ok(match operator.cancel(id, reason).await? {
             Cancelled::Cancelled => Acted::good("cancelled"),
             Cancelled::Ended => Acted::refused("ended", "has ended"),
             Cancelled::NotFound => Acted::missing(wait::not_found(id)),
@@ -214,6 +227,13 @@ async fn retry(args: &JobsAct, global: &Global) -> anyhow::Result<Exit> {
     each(&args.ids, &jobs(), act, global).await
 }
 
-fn jobs() -> Things {
+fn no_key(job_type: &str, key: &str) -> Problem {
+    Problem::new(Exit::NotFound, "not_found", format!("no {job_type} has the key {key}")).hint(
+        "A key belongs to a type and an organization: name --organization if the job has one. Keys are kept for 7 days after \
+         the end.",
+    )
+}
+
+pub(super) fn jobs() -> Things {
     Things { noun: "job".to_owned(), key: "id", show: "outhaul jobs show".to_owned(), by_name: true }
 }

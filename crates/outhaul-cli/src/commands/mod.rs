@@ -3,11 +3,13 @@
 pub(crate) mod completions;
 pub(crate) mod config;
 mod confirm;
+pub(crate) mod dead;
 pub(crate) mod dev;
 mod each;
 pub(crate) mod enqueue;
 pub(crate) mod jobs;
 pub(crate) mod migrate;
+pub(crate) mod operations;
 pub(crate) mod outbox;
 pub(crate) mod publish;
 pub(crate) mod queues;

@@ -12,6 +12,7 @@ mod isolation;
 mod outages;
 mod projections;
 mod readme;
+mod repair;
 mod secrets;
 mod settings;
 mod work;

@@ -23,7 +23,7 @@ begin
     select p.oid::regprocedure as f, g.role
       from pg_proc p
       join (values
-        ('enqueue', 'producer'), ('enqueue_many', 'producer'), ('cancel', 'producer'),
+        ('enqueue', 'producer'), ('enqueue_many', 'producer'), ('cancel', 'producer'), ('cancel_key', 'producer'),
         ('publish', 'producer'), ('publish_many', 'producer'),
         ('uuid7', 'producer'),  -- the default of jobs.id
         ('claim', 'worker'), ('canary', 'worker'), ('next_due', 'worker'), ('floors', 'worker'), ('publish_floors', 'worker'),
@@ -34,7 +34,7 @@ begin
         ('expired_subscriptions', 'worker'),
         ('subscription_due', 'worker'), ('events_due', 'worker'), ('register_relay', 'worker'), ('claim_events', 'worker'), ('complete_events', 'worker'), ('fail_events', 'worker'),
         ('renew_events', 'worker'), ('expired_events', 'worker'),
-        ('worker_beat', 'worker'), ('worker_gone', 'worker'), ('remove_expired', 'worker'),
+        ('worker_beat', 'worker'), ('worker_gone', 'worker'), ('remove_expired', 'worker'), ('remove_operations', 'worker'), ('operation_step', 'worker'),
         ('upkeep_due', 'worker'), ('upkeep_report', 'worker'), ('partitions', 'worker'), ('ranges', 'worker'),
         ('schema_state', 'producer'), ('schema_state', 'worker'), ('schema_state', 'observer'), ('schema_state', 'operator'),
         ('show_queues', 'worker'), ('show_isolation', 'worker'), ('show_notifications', 'worker'),
@@ -43,9 +43,13 @@ begin
         ('show_workers', 'observer'), ('show_upkeep', 'observer'), ('show_notifications', 'observer'), ('show_audit', 'observer'),
         ('show_subscriptions', 'observer'), ('show_parked', 'observer'), ('show_events', 'observer'), ('show_event', 'observer'),
         ('show_dispositions', 'observer'), ('show_set_aside', 'observer'), ('tail_events', 'observer'),
+        ('show_dead', 'observer'), ('show_dead_groups', 'observer'),
+        ('show_operations', 'observer'), ('show_operation_items', 'observer'),
         ('show_outbox', 'observer'), ('reconcile_outbox', 'observer'), ('show_subscriptions', 'worker'), ('show_outbox', 'worker'),
         ('show_payload', 'operator'), ('show_event_payload', 'operator'), ('audit_verify', 'observer'),
-        ('operator_cancel', 'operator'), ('operator_retry', 'operator'), ('operator_pause', 'operator'),
+        ('operator_cancel', 'operator'), ('operator_cancel_key', 'operator'), ('operator_discard', 'operator'),
+        ('operation_create', 'operator'), ('operation_switch', 'operator'), ('operation_step', 'operator'), ('show_operations', 'operator'),
+        ('operator_retry', 'operator'), ('operator_pause', 'operator'),
         ('operator_history', 'operator'), ('operator_queue_set', 'operator'), ('operator_key_limit', 'operator'),
         ('operator_subscription_pause', 'operator'), ('operator_subscription_rewind', 'operator'),
         ('operator_subscription_skip', 'operator'), ('operator_subscription_unpark', 'operator'),

@@ -3,11 +3,11 @@
 -- handler's own open transaction, and waiting would hold up the renewal of all the others.
 -- Parameters: ids and lease_tokens, parallel; lease, counted from now.
 -- Returns only ids that were not renewed: lost when the job ended, was cancelled or was leased anew, locked
--- when its row was skipped and the lease still stands.
+-- when its row was skipped and the lease still stands; and whether a lost one was cancelled.
 -- Index: jobs_pkey, then by ctid; permits_pkey. Locks: the jobs, then their units, NO KEY UPDATE in the order given,
 -- skipping locked rows.
 create or replace function renew(ids uuid[], lease_tokens uuid[], lease interval)
-returns table (id uuid, state text)
+returns table (id uuid, state text, cancelled boolean)
 language plpgsql volatile security definer
 set search_path from current
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -53,7 +53,8 @@ begin
                                     and not exists (select from permits p
                                                      where p.queue = j.queue and p.limit_key = y.k and p.n = y.n
                                                        and p.lease_token = u.k))
-                             limit 1), 'lost')
+                             limit 1), 'lost'),
+             exists (select from job_attempts a where a.job_id = u.i and a.outcome = 'cancelled' and a.error_class = 'revoked')
         from unnest(renew.ids, renew.lease_tokens) u(i, k)
        where u.i <> all (coalesce(renewed, '{}'));
   end if;

@@ -2,7 +2,8 @@
 -- wait for one another in a circle.
 -- Parameters: ids, lease_tokens and claim_nos, parallel; history, what to keep: none, row or payload.
 -- Returns a row only for ids that were not completed by this call: done when this very claim had been
--- completed before (an answer was lost), else lost. Lost means that nothing was changed.
+-- completed before (an answer was lost), cancelled when somebody has cancelled the job under it, else lost. Cancelled and lost
+-- mean that nothing was changed.
 -- Fails with 55P03 after 100 ms behind a lock that somebody else holds on one of the rows (an open cancel):
 -- the caller then sends the others without that one, instead of making them all wait.
 -- Index: jobs_pkey, then by ctid; job_keys_pkey. Locks: the jobs' rows in the order given, then their keys' rows, and what
@@ -70,7 +71,9 @@ begin
     return query
       -- LIMIT: an EXISTS may be answered by hashing the whole table.
       select u.i, coalesce((select 'done' from jobs_finished f
-                             where f.id = u.i and f.claim_no = u.c and f.status = 'completed' limit 1), 'lost')
+                             where f.id = u.i and f.claim_no = u.c and f.status = 'completed' limit 1),
+                            (select 'cancelled' from job_attempts a
+                              where a.job_id = u.i and a.claim_no = u.c and a.outcome = 'cancelled' and a.error_class = 'revoked' limit 1), 'lost')
         from unnest(complete.ids, complete.claim_nos) u(i, c)
        where u.i <> all (ended);
   end if;

@@ -7,8 +7,8 @@
 -- rate_key, so that the others do not spend their attempts on the same answer.
 -- A release wakes listeners: the job is due, and another worker may have room for it.
 -- Returns a row only for ids not settled by this call: locked when somebody else holds the row's lock just
--- now (an open complete_in or cancel), done when this very claim was settled before, else lost. Lost means
--- that nothing was changed and that nothing will be.
+-- now (an open complete_in or cancel), done when this very claim was settled before, cancelled when it was ended by a cancellation,
+-- else lost. Cancelled and lost mean that nothing was changed and that nothing will be.
 -- Index: jobs_pkey, then by ctid. Locks: the jobs' rows in the order given, skipping locked ones, because one open transaction
 -- must not hold up the reports of all other jobs, nor their recovery; then their keys' rows.
 create or replace function fail(
@@ -134,7 +134,7 @@ begin
       select u.i, coalesce(
                (select 'locked' from jobs j where not fail.expired_only and j.id = u.i and j.lease_token = u.k
                    and j.lease_until > '-infinity' limit 1),
-               (select 'done' from job_attempts a where a.job_id = u.i and a.claim_no = u.c limit 1), 'lost')
+               (select case when a.outcome = 'cancelled' and a.error_class = 'revoked' then 'cancelled' else 'done' end from job_attempts a where a.job_id = u.i and a.claim_no = u.c limit 1), 'lost')
         from unnest(fail.ids, fail.claim_nos, fail.lease_tokens) u(i, c, k)
        where u.i <> all (coalesce(settled, '{}'));
   end if;

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::error::{Error, Kind, Result};
 use crate::model::{Due, Enqueued, JobId, NewJob, SchemaName};
 use crate::store::statement::{
-    CANCEL, CHECKPOINT_IN, COMPLETE_IN, ENQUEUE, ENQUEUE_MANY, PUBLISH, PUBLISH_MANY,
+    CANCEL, CANCEL_KEY, CHECKPOINT_IN, COMPLETE_IN, ENQUEUE, ENQUEUE_MANY, PUBLISH, PUBLISH_MANY,
 };
 
 mod publish;
@@ -75,6 +75,7 @@ pub struct Producer {
     enqueue: String,
     enqueue_many: String,
     cancel: String,
+    cancel_key: String,
     publish: String,
     publish_many: String,
     notify: bool,
@@ -93,6 +94,7 @@ impl Producer {
             enqueue: ENQUEUE.text(schema),
             enqueue_many: ENQUEUE_MANY.text(schema),
             cancel: CANCEL.text(schema),
+            cancel_key: CANCEL_KEY.text(schema),
             publish: PUBLISH.text(schema),
             publish_many: PUBLISH_MANY.text(schema),
             notify: true,
@@ -170,13 +172,30 @@ impl Producer {
     /// # Errors
     /// Errors of the database only; see [`Cancelled`] for what happened.
     pub async fn cancel(&self, tx: &mut impl CallerTransaction, id: JobId) -> Result<Cancelled> {
-        let rows = tx.call(&self.cancel, &[Arg::text(id.to_string()), Arg::Text(None)]).await?;
-        match rows.first().and_then(Option::as_deref) {
-            Some("cancelled") => Ok(Cancelled::Cancelled),
-            Some("ended") => Ok(Cancelled::Ended),
-            Some("not_found") => Ok(Cancelled::NotFound),
-            _ => Err(no_answer()),
-        }
+        cancelled(&tx.call(&self.cancel, &[Arg::text(id.to_string()), Arg::Text(None)]).await?)
+    }
+
+    /// Cancels the job that has an idempotency key, in the caller's transaction: for who knows the request and not the id.
+    ///
+    /// `organization` is what the job was enqueued with. A key that another transaction has not committed yet is not
+    /// found. [`Cancelled::Ended`] also when the job's row has been removed and only its key is still kept.
+    ///
+    /// # Errors
+    /// Errors of the database only; see [`Cancelled`] for what happened.
+    pub async fn cancel_by_key(
+        &self,
+        tx: &mut impl CallerTransaction,
+        job_type: &str,
+        key: &str,
+        organization: Option<Uuid>,
+    ) -> Result<Cancelled> {
+        let args = [
+            Arg::text(job_type),
+            Arg::text(key),
+            Arg::some(organization.map(|id| id.to_string())),
+            Arg::Text(None),
+        ];
+        cancelled(&tx.call(&self.cancel_key, &args).await?)
     }
 }
 
@@ -186,10 +205,25 @@ impl Producer {
 pub enum Cancelled {
     /// The job will not run again.
     Cancelled,
-    /// It had ended before.
+    /// It had ended before, completed, cancelled, or as a dead letter; nothing was changed.
     Ended,
     /// There is no such job.
     NotFound,
+}
+
+fn cancelled(rows: &[Option<String>]) -> Result<Cancelled> {
+    rows.first().and_then(Option::as_deref).and_then(Cancelled::of).ok_or_else(no_answer)
+}
+
+impl Cancelled {
+    pub(crate) fn of(word: &str) -> Option<Cancelled> {
+        Some(match word {
+            "cancelled" => Cancelled::Cancelled,
+            "ended" => Cancelled::Ended,
+            "not_found" => Cancelled::NotFound,
+            _ => return None,
+        })
+    }
 }
 
 static DEFAULT: LazyLock<Producer> = LazyLock::new(Producer::default);
@@ -208,6 +242,19 @@ pub async fn enqueue(tx: &mut impl CallerTransaction, job: &NewJob) -> Result<En
 /// See [`Producer::enqueue_many`].
 pub async fn enqueue_many(tx: &mut impl CallerTransaction, jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
     DEFAULT.enqueue_many(tx, jobs).await
+}
+
+/// Cancels the job that has an idempotency key: [`Producer::cancel_by_key`] in the schema `outhaul`.
+///
+/// # Errors
+/// See [`Producer::cancel_by_key`].
+pub async fn cancel_by_key(
+    tx: &mut impl CallerTransaction,
+    job_type: &str,
+    key: &str,
+    organization: Option<Uuid>,
+) -> Result<Cancelled> {
+    DEFAULT.cancel_by_key(tx, job_type, key, organization).await
 }
 
 /// Completes a leased job inside the handler's transaction.

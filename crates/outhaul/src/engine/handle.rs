@@ -295,7 +295,7 @@ fn ended_in_transaction(held: &Held) -> bool {
 /// A handler that was asked to stop often ends with some error of its own; that is no failure of the job. What it
 /// has chosen to say counts.
 fn interpret(held: &Held, failure: Failure) -> Ran {
-    let told_to_stop = matches!(held.stop_reason(), Some(Stop::Draining | Stop::LeaseLost));
+    let told_to_stop = matches!(held.stop_reason(), Some(Stop::Draining | Stop::LeaseLost | Stop::Cancelled));
     let says_nothing = !failure.chosen || failure.class() == Some(FailureClass::Unknown);
     if told_to_stop && says_nothing { Ran::Abandoned } else { Ran::Failed(failure) }
 }

@@ -42,12 +42,14 @@ impl History {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Stop {
-    /// The lease is gone, or may be: the job was cancelled, or another worker may run it.
+    /// The lease is gone, or may be: another worker may run the job.
     LeaseLost = 1,
     /// The handler's time is over.
     TimedOut = 2,
     /// The worker shuts down and the drain limit has passed; the job is given back without spending an attempt.
     Draining = 3,
+    /// The job was cancelled. What the handler has done stays; nothing that it reports changes anything.
+    Cancelled = 4,
 }
 
 /// What is leased: each kind has a table, and functions, of its own.
@@ -251,6 +253,7 @@ impl Held {
             1 => Some(Stop::LeaseLost),
             2 => Some(Stop::TimedOut),
             3 => Some(Stop::Draining),
+            4 => Some(Stop::Cancelled),
             _ => None,
         }
     }

@@ -25,14 +25,16 @@ use crate::error::{Error, Kind, Result};
 use crate::model::FailureClass;
 use crate::store::source::VERSION;
 use crate::store::statement::{
-    EXPIRED, PROMOTE_WAITING, PUBLISH_FLOORS, REMOVE_EXPIRED, SHOW_SUBSCRIPTIONS, TAKE_SWEEP, UPKEEP_DUE,
-    UPKEEP_REPORT, WORKER_BEAT, WORKER_GONE,
+    EXPIRED, OPERATION_STEP, PROMOTE_WAITING, PUBLISH_FLOORS, REMOVE_EXPIRED, REMOVE_OPERATIONS,
+    SHOW_SUBSCRIPTIONS, TAKE_SWEEP, UPKEEP_DUE, UPKEEP_REPORT, WORKER_BEAT, WORKER_GONE,
 };
 use crate::store::{ranges, sequence};
 use crate::telemetry;
 
 /// Expired leases settled in one statement.
 const SWEEP_BATCH: usize = 500;
+/// Steps of operations between two looks at the other chores.
+const STEPS: usize = 20;
 /// The most leases that one sweep steps over because they cannot be settled now.
 const STEP_OVER: usize = 10_000;
 
@@ -87,6 +89,7 @@ struct Clocks {
     beat: Instant,
     floors: Instant,
     sequence: Instant,
+    operations: Instant,
     retention: Instant,
     ranges: Instant,
 }
@@ -128,6 +131,7 @@ impl Upkeep {
             beat: now,
             floors: now + Duration::from_secs(1),
             sequence: now,
+            operations: now,
             retention: now,
             ranges: now,
         };
@@ -154,6 +158,10 @@ impl Upkeep {
         if now >= clocks.sequence {
             clocks.sequence = now + Duration::from_secs(1);
             self.task("sequence", self.sequence()).await;
+        }
+        if now >= clocks.operations {
+            clocks.operations = now + Duration::from_secs(1);
+            self.task("operations", self.operations()).await;
         }
         if now >= clocks.retention {
             clocks.retention = now + Duration::from_secs(10);
@@ -349,6 +357,16 @@ impl Upkeep {
         sequence::sequence(&conn, &self.db.schema).await.map(drop)
     }
 
+    /// Goes on with operations of operators. The throttle is in the database, so it does not matter how many ask.
+    async fn operations(&self) -> Result<()> {
+        for _ in 0..STEPS {
+            if self.db.rows(&OPERATION_STEP, &[&None::<&str>]).await?.is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     async fn retention(&self) -> Result<serde_json::Value> {
         let mut removed = [0i64; 3];
         loop {
@@ -357,6 +375,11 @@ impl Upkeep {
             let now: [i64; 3] = [row.get(0), row.get(1), row.get(2)];
             removed.iter_mut().zip(now).for_each(|(sum, n)| *sum += n);
             if now[0] < 1_000 && now[1] < 1_000 {
+                break;
+            }
+        }
+        while let Some(row) = self.db.rows(&REMOVE_OPERATIONS, &[&1_000i32]).await?.first() {
+            if row.get::<_, i64>(0) < 1_000 {
                 break;
             }
         }

@@ -20,7 +20,7 @@ use crate::store::statement::{
     RENEW, RENEW_EVENTS, RENEW_SUBSCRIPTIONS,
 };
 
-/// The state of what a call did not change, by lease id: `lost`, `locked` or `done`.
+/// The state of what a call did not change, by lease id: `lost`, `cancelled`, `locked` or `done`.
 pub(crate) type Missing = HashMap<Uuid, String>;
 
 /// How far a batch of events got.
@@ -87,7 +87,14 @@ pub(crate) async fn renew(
     let n = Names::of(leases);
     let ms = lease.as_millis() as i64;
     let rows = match plane {
-        Plane::Jobs => db.rows_within(&RENEW, &[&n.ids, &n.tokens, &ms], patience).await?,
+        Plane::Jobs => {
+            let rows = db.rows_within(&RENEW, &[&n.ids, &n.tokens, &ms], patience).await?;
+            let state = |row: &Row| match row.get(2) {
+                true => "cancelled".to_owned(),
+                false => row.get(1),
+            };
+            return Ok(rows.iter().map(|row| (row.get(0), state(row))).collect());
+        }
         Plane::Relay => db.rows_within(&RENEW_EVENTS, &[&n.seqs, &n.ats, &n.tokens, &ms], patience).await?,
         Plane::Subscriptions => {
             db.rows_within(&RENEW_SUBSCRIPTIONS, &[&n.ids, &n.tokens, &ms], patience).await?

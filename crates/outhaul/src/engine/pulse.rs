@@ -113,11 +113,20 @@ impl Pulse {
         let missing = plane::renew(&self.db, plane, &leases, lease, patience).await?;
         for held in batch {
             let state = missing.get(&held.id).map(String::as_str);
-            metrics::counter!(telemetry::RENEWALS, "result" => state.map_or("renewed", |s| if s == "lost" { "lost" } else { "locked" }))
-                .increment(1);
+            let result = match state {
+                None => "renewed",
+                Some("lost") => "lost",
+                Some("cancelled") => "cancelled",
+                Some(_) => "locked",
+            };
+            metrics::counter!(telemetry::RENEWALS, "result" => result).increment(1);
             match state {
                 None => held.renewed(sent),
                 Some("lost") => self.lost(held),
+                Some("cancelled") => {
+                    tracing::info!(job_id = %held.id, claim_no = held.claim_no, "the job was cancelled, the handler is told to stop");
+                    held.stop(Stop::Cancelled);
+                }
                 // The handler's own transaction is completing it; ask again next time.
                 Some(_) => {
                     locked.insert(held.id);

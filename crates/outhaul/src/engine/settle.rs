@@ -369,6 +369,12 @@ impl Settler {
                 ended.locked.store(true, Ordering::Relaxed);
                 continue;
             }
+            if state == Some("cancelled") {
+                // An order was followed, or came when the work was done already: no error of anybody.
+                tracing::info!(job_id = %ended.held.id, claim_no = ended.held.claim_no, "the job was cancelled, its report changed nothing");
+                metrics.settled("cancelled", None);
+                continue;
+            }
             let lost = state.is_some_and(|state| !ended.was_settled_before(state));
             if lost && !ended.report.in_transaction {
                 let report = if ended.verdict == Verdict::Complete { "complete" } else { "fail" };

@@ -161,6 +161,9 @@ pub(crate) const ENQUEUE_MANY: Statement = Statement {
 /// (id, reason)
 pub(crate) const CANCEL: Statement =
     Statement { name: "cancel", args: &[TextUuid, Text], answer: Answer::Text };
+/// (job_type, key, organization, reason)
+pub(crate) const CANCEL_KEY: Statement =
+    Statement { name: "cancel_key", args: &[Text, Text, TextUuid, Text], answer: Answer::Text };
 /// (event_type, aggregate_type, aggregate_id, payload, id, schema_version, occurred_at, available_at, partition_key,
 /// organization, traceparent, key, notify)
 pub(crate) const PUBLISH: Statement = Statement {
@@ -277,6 +280,10 @@ pub(crate) const WORKER_BEAT: Statement =
 pub(crate) const WORKER_GONE: Statement = Statement::value("worker_gone", &[Uuid]);
 /// (n)
 pub(crate) const REMOVE_EXPIRED: Statement = Statement::rows("remove_expired", &[Int]);
+/// (n)
+pub(crate) const REMOVE_OPERATIONS: Statement = Statement::value("remove_operations", &[Int]);
+/// (name)
+pub(crate) const OPERATION_STEP: Statement = Statement::rows("operation_step", &[Text]);
 /// (task, every)
 pub(crate) const UPKEEP_DUE: Statement = Statement::value("upkeep_due", &[Text, Millis]);
 /// (task, duration_ms, findings, error)
@@ -296,6 +303,15 @@ pub(crate) const SHOW_WAITING: Statement = Statement::rows("show_waiting", &[Tex
 pub(crate) const SHOW_WAITS: Statement = Statement::rows("show_waits", &[Uuid]);
 /// (statuses, queue, job_type, before, n)
 pub(crate) const SHOW_JOBS: Statement = Statement::rows("show_jobs", &[Texts, Text, Text, Uuid, Int]);
+/// (filter, before_at, before_id, n)
+pub(crate) const SHOW_DEAD: Statement = Statement::rows("show_dead", &[Json, TextTime, Uuid, Int]);
+/// (filter, n)
+pub(crate) const SHOW_DEAD_GROUPS: Statement = Statement::rows("show_dead_groups", &[Json, Int]);
+/// (operation, n)
+pub(crate) const SHOW_OPERATIONS: Statement = Statement::rows("show_operations", &[Text, Int]);
+/// (name, after, with_outcome, most)
+pub(crate) const SHOW_OPERATION_ITEMS: Statement =
+    Statement::rows("show_operation_items", &[Text, BigInt, Text, Int]);
 /// (id)
 pub(crate) const SHOW_JOB: Statement = Statement::rows("show_job", &[Uuid]);
 /// (id)
@@ -337,6 +353,16 @@ pub(crate) const RECONCILE_OUTBOX: Statement = Statement::rows("reconcile_outbox
 
 /// (id, reason)
 pub(crate) const OPERATOR_CANCEL: Statement = Statement::value("operator_cancel", &[Uuid, Text]);
+/// (job_type, key, organization, reason)
+pub(crate) const OPERATOR_CANCEL_KEY: Statement =
+    Statement::value("operator_cancel_key", &[Text, Text, Uuid, Text]);
+/// (id, reason)
+pub(crate) const OPERATOR_DISCARD: Statement = Statement::value("operator_discard", &[Uuid, Text]);
+/// (name, kind, filter, per_second, reason)
+pub(crate) const OPERATION_CREATE: Statement =
+    Statement::value("operation_create", &[Text, Text, Json, Int, Text]);
+/// (name, action, reason)
+pub(crate) const OPERATION_SWITCH: Statement = Statement::value("operation_switch", &[Text, Text, Text]);
 /// (id, reason)
 pub(crate) const OPERATOR_RETRY: Statement = Statement::value("operator_retry", &[Uuid, Text]);
 /// (queue, paused, reason)
@@ -376,6 +402,7 @@ pub(crate) const CATALOGUE: &[&Statement] = &[
     &ENQUEUE,
     &ENQUEUE_MANY,
     &CANCEL,
+    &CANCEL_KEY,
     &PUBLISH,
     &PUBLISH_MANY,
     &COMPLETE_IN,
@@ -410,6 +437,8 @@ pub(crate) const CATALOGUE: &[&Statement] = &[
     &WORKER_BEAT,
     &WORKER_GONE,
     &REMOVE_EXPIRED,
+    &REMOVE_OPERATIONS,
+    &OPERATION_STEP,
     &UPKEEP_DUE,
     &UPKEEP_REPORT,
     &RANGES,
@@ -419,6 +448,10 @@ pub(crate) const CATALOGUE: &[&Statement] = &[
     &SHOW_WAITING,
     &SHOW_WAITS,
     &SHOW_JOBS,
+    &SHOW_DEAD,
+    &SHOW_DEAD_GROUPS,
+    &SHOW_OPERATIONS,
+    &SHOW_OPERATION_ITEMS,
     &SHOW_JOB,
     &SHOW_PAYLOAD,
     &SHOW_ATTEMPTS,
@@ -438,6 +471,10 @@ pub(crate) const CATALOGUE: &[&Statement] = &[
     &TAIL_EVENTS,
     &RECONCILE_OUTBOX,
     &OPERATOR_CANCEL,
+    &OPERATOR_CANCEL_KEY,
+    &OPERATOR_DISCARD,
+    &OPERATION_CREATE,
+    &OPERATION_SWITCH,
     &OPERATOR_RETRY,
     &OPERATOR_PAUSE,
     &OPERATOR_HISTORY,
@@ -474,8 +511,8 @@ mod tests {
         let parked = [BIG, ID, TEXT, TEXT, ID, TIME, TEXT, INT, TEXT, TEXT, TEXT, TIME];
         let job = [ID, ID, TEXT, TEXT, TEXT, INT, TIME, INT, INT, TIME, TEXT, TEXT, TEXT, TIME, TIME];
         match name {
-            "enqueue" | "enqueue_many" | "cancel" | "publish" | "publish_many" | "complete_in"
-            | "checkpoint_in" | "operator_queue_set" => {
+            "enqueue" | "enqueue_many" | "cancel" | "cancel_key" | "publish" | "publish_many"
+            | "complete_in" | "checkpoint_in" | "operator_queue_set" => {
                 vec![TEXT]
             }
             "sequence" => vec![INT],
@@ -512,8 +549,19 @@ mod tests {
                 TIME,
             ],
             "floors" => vec![Type::INT2_ARRAY, Type::INT4_ARRAY, Type::TIMESTAMPTZ_ARRAY],
-            "next_due" | "promote_waiting" => vec![BIG],
-            "complete" | "fail" | "renew" => vec![ID, TEXT],
+            "next_due" | "promote_waiting" | "remove_operations" | "operation_create" => vec![BIG],
+            "operation_step" => vec![TEXT, TEXT, BIG, BIG, BIG],
+            "show_dead" => {
+                vec![ID, ID, TEXT, TEXT, INT, INT, INT, TEXT, TEXT, TEXT, TEXT, TEXT, TIME, TIME]
+            }
+            "show_dead_groups" => vec![TEXT, TEXT, TEXT, BIG, TIME, TIME, ID, TEXT],
+            "show_operations" => vec![
+                ID, TEXT, TEXT, TEXT, TEXT, INT, BIG, BIG, BIG, TEXT, TEXT, TIME, TIME, TIME, TIME, TEXT,
+                TEXT, TEXT,
+            ],
+            "show_operation_items" => vec![BIG, ID, TEXT],
+            "complete" | "fail" => vec![ID, TEXT],
+            "renew" => vec![ID, TEXT, BOOL],
             "expired" => vec![ID, ID, INT, INT, INT, TEXT, ID, BIG],
             "take_sweep" | "upkeep_due" | "operator_pause" | "operator_subscription_pause" => vec![BOOL],
             "canary" | "publish_floors" | "worker_beat" | "worker_gone" | "upkeep_report"
@@ -533,6 +581,9 @@ mod tests {
             | "show_event_payload"
             | "operator_cancel"
             | "operator_retry"
+            | "operator_cancel_key"
+            | "operator_discard"
+            | "operation_switch"
             | "operator_subscription_unpark"
             | "operator_relay_retry" => vec![TEXT],
             "show_subscriptions" => vec![

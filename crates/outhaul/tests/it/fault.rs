@@ -192,6 +192,7 @@ impl EffectLog {
                     Stop::LeaseLost => "told lease_lost",
                     Stop::TimedOut => "told timed_out",
                     Stop::Draining => "told draining",
+                    Stop::Cancelled => "told cancelled",
                 };
                 self.note(cx, worker, why).await;
             }

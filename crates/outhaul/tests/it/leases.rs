@@ -216,9 +216,9 @@ async fn a_cancelled_job_tells_its_handler_by_the_next_renewal() {
     let cancelled = outhaul::Producer::default().cancel(&mut db.client, outhaul::JobId(id)).await.unwrap();
     assert_eq!(cancelled, outhaul::Cancelled::Cancelled);
     let at: Timestamp = db.client.query_one("select clock_timestamp()", &[]).await.unwrap().get(0);
-    log.until("told lease_lost", 1).await;
+    log.until("told cancelled", 1).await;
     worker.stop().await;
-    let after = log.all("told lease_lost").await[0].at.duration_since(at).as_secs_f64();
+    let after = log.all("told cancelled").await[0].at.duration_since(at).as_secs_f64();
     assert!(after < 3.0 / 3.0 + 3.0 / 12.0 + 1.0, "told {after} s after the cancellation");
     assert_eq!(db.status(id).await, "cancelled", "its effects stay, its report changes nothing");
 }

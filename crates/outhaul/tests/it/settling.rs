@@ -305,7 +305,7 @@ async fn a_snooze_and_a_renewal_name_the_lease() {
 }
 
 #[tokio::test]
-async fn a_cancel_of_a_running_job_is_kept_as_an_attempt_and_its_report_comes_too_late() {
+async fn a_cancel_of_a_running_job_is_kept_as_an_attempt_and_its_late_report_is_told_so() {
     let db = Db::new().await;
     let lease = leased(&db, "q").await;
     let cancelled: String =
@@ -313,8 +313,14 @@ async fn a_cancel_of_a_running_job_is_kept_as_an_attempt_and_its_report_comes_to
     assert_eq!(cancelled, "cancelled");
     holds(&db, "select from outhaul.job_attempts where job_id = $1 and outcome = 'cancelled' and error_class = 'revoked' and error_code = 'order_void'", lease.id).await;
     holds(&db, "select from outhaul.jobs_finished where id = $1 and status = 'cancelled' and error_code = 'order_void'", lease.id).await;
-    assert_eq!(complete(&db.client, &lease, "row").await, "lost");
+    for _ in 0..2 {
+        assert_eq!(complete(&db.client, &lease, "row").await, "cancelled");
+        for verdict in ["retry", "dead_letter", "snooze", "release", "cancel"] {
+            assert_eq!(fail(&db.client, &lease, verdict, 0).await, "cancelled", "{verdict}");
+        }
+    }
     assert_eq!(db.status(lease.id).await, "cancelled");
+    assert_eq!(db.count("select count(*) from outhaul.job_attempts").await, 1);
 }
 
 #[tokio::test]
