@@ -706,6 +706,7 @@ CREATE FUNCTION outhaul.select_jobs(filter jsonb, live boolean, n integer) RETUR
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
     SET jit TO 'off'
     AS '...';
 
@@ -750,6 +751,8 @@ CREATE FUNCTION outhaul.show_dead(filter jsonb DEFAULT '{}'::jsonb, before_at ti
     SET search_path TO 'outhaul', 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_custom_plan'
     SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_sort TO 'off'
     SET jit TO 'off'
     AS '...';
 
@@ -1633,9 +1636,9 @@ CREATE INDEX job_keys_expiry ON outhaul.job_keys USING btree (expires_at) WHERE 
 
 CREATE INDEX jobs_claim ON outhaul.jobs USING btree (queue, priority DESC, share, run_at, id) WHERE (NOT held);
 
-CREATE INDEX jobs_dead_code ON outhaul.jobs_dead USING btree (last_error_code, job_type, id);
+CREATE INDEX jobs_dead_code ON outhaul.jobs_dead USING btree (last_error_code, died_at, id);
 
-CREATE INDEX jobs_dead_died ON outhaul.jobs_dead USING btree (died_at);
+CREATE INDEX jobs_dead_died ON outhaul.jobs_dead USING btree (died_at, id);
 
 CREATE INDEX jobs_dead_group ON outhaul.jobs_dead USING btree (queue, job_type, last_error_code, died_at);
 

@@ -46,7 +46,11 @@ create table operation_items (
 create index operation_items_open on operation_items (operation_id, n) where outcome is null;
 comment on column operation_items.claim_no is 'Of a dead letter: the claim it died of. A job that has died again is not the one that was chosen.';
 
--- What lists, groups and operations over dead letters look for.
+-- What lists, groups and operations over dead letters look for, in the order in which they died.
+drop index jobs_dead_died;
+create index jobs_dead_died on jobs_dead (died_at, id);
+drop index jobs_dead_code;
+create index jobs_dead_code on jobs_dead (last_error_code, died_at, id);
 create index jobs_dead_group on jobs_dead (queue, job_type, last_error_code, died_at);
 create index jobs_dead_type on jobs_dead (job_type, died_at, id);
 create index jobs_dead_organization on jobs_dead (organization_id, died_at, id) where organization_id is not null;

@@ -7,8 +7,8 @@
 //! * [`Worker`] runs handlers: async functions of a typed payload ([`Job`]) and a [`Context`]. What a handler
 //!   returns ([`Failure`]) decides what happens next.
 //!   It also reads the outbox: ordered [`Subscription`]s, the [`Relay`], and [`Projection`]s, which turn facts into jobs.
-//! * [`migrate`] brings a database's schema to this version. [`Observer`] shows what is going on, [`Operator`] retries, cancels
-//!   and pauses.
+//! * [`migrate`] brings a database's schema to this version. [`Observer`] shows what is going on, [`Operator`] retries, discards, cancels
+//!   and pauses, also many jobs at once ([`NewOperation`]).
 //! * [`telemetry`] lists every metric.
 //!
 //! # What holds

@@ -1,4 +1,4 @@
-//! What operators do: migrate, retry, cancel, pause. Everything but migrations is on the audit record.
+//! What operators do: migrate, retry, discard, cancel, pause. Everything but migrations is on the audit record.
 //!
 //! Jobs are here; many jobs at once in [`operations`], settings of queues in [`queues`], events and subscriptions in [`outbox`].
 

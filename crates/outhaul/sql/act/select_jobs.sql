@@ -1,12 +1,12 @@
 -- select_jobs: the jobs that an operation is about, in the order in which it acts: dead letters as they died, so that those of a
 -- lane keep their order; live jobs the youngest first, so that no job of a lane begins because the one before it has gone.
 -- Parameters: filter, see job_filter_valid; times are from (inclusive) and before (exclusive), an empty code is none; live; n, the most.
--- Index: one of jobs_dead; live jobs are read once through, because an index for this would cost every enqueue. Locks: none.
+-- Index: one of jobs_dead; live jobs are read once through, by jobs_pkey, because an index for this would cost every enqueue. Locks: none.
 create or replace function select_jobs(filter jsonb, live boolean, n integer) returns table (
   id uuid, claim_no integer, queue text, job_type text, code text, summary text
 )
 language plpgsql stable security definer
-set search_path from current set plan_cache_mode = force_custom_plan set jit = off
+set search_path from current set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off
 as $$ /* outhaul:select_jobs */
 #variable_conflict use_column
 declare

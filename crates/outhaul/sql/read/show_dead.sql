@@ -9,7 +9,8 @@ create or replace function show_dead(
   died_at timestamptz
 )
 language plpgsql stable security definer
-set search_path from current set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off
+set search_path from current set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off
+set enable_sort = off set jit = off
 as $$ /* outhaul:show_dead */
 #variable_conflict use_column
 declare

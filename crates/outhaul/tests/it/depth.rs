@@ -156,6 +156,7 @@ async fn no_function_reads_more_at_a_million_jobs_than_at_none() {
     )
     .await;
     let mut c = Bounds { client: &mut db.client, broken: Vec::new() };
+    repairs_are_bounded(&mut c).await;
     claims_are_bounded(&mut c).await;
     reports_are_bounded(&mut c).await;
     producers_are_bounded(&mut c).await;
@@ -256,6 +257,34 @@ async fn producers_are_bounded(c: &mut Bounds<'_>) {
     c.check("outhaul.cancel('eeeeeeee-0000-0000-0000-000000000007'::uuid)", 10, 1_500).await;
 }
 
+/// Pages of dead letters, one of them discarded, a key cancelled, and the steps of operations.
+async fn repairs_are_bounded(c: &mut Bounds<'_>) {
+    for filter in ["{}", r#"{"queue": "q1"}"#, r#"{"job_type": "t", "class": "unknown"}"#, r#"{"code": ""}"#]
+    {
+        assert_eq!(
+            c.check(&format!("outhaul.show_dead('{filter}')"), 5_000, 8_000).await.rows,
+            50,
+            "{filter}"
+        );
+    }
+    let dead = "'d0000000-0000-0000-0000-000000000007'::uuid";
+    c.check(&format!("outhaul.operator_discard({dead}, 'r')"), 20, 1_500).await;
+    c.check("outhaul.cancel_key('t', 'k500000')", 20, 1_500).await;
+    c.check("outhaul.cancel_key('t', 'no such key')", 20, 1_500).await;
+    for (name, kind) in [("replay", "replay"), ("discard", "discard"), ("cancel", "cancel")] {
+        let make = format!(
+            "select outhaul.operation_create('{name}', '{kind}', '{{\"queue\": \"q1\"}}', 10000, 'r'), outhaul.operation_switch('{name}', 'start')"
+        );
+        c.client.execute(&make, &[]).await.unwrap();
+        let due = "update outhaul.operations set due_at = clock_timestamp() - interval '1 second'";
+        c.client.execute(due, &[]).await.unwrap();
+        let step = c.check(&format!("outhaul.operation_step('{name}')"), 8_000, 90_000).await;
+        assert_eq!(step.rows, 1);
+    }
+    c.client.execute("delete from outhaul.operations", &[]).await.unwrap();
+    c.check("outhaul.operation_step()", 10, 600).await;
+}
+
 /// One job, pages from the start and from the middle, counts up to a cap.
 async fn people_are_bounded(c: &mut Bounds<'_>) {
     let waiting = "'00000000-0000-0000-0000-000000000007'::uuid";
@@ -274,7 +303,8 @@ async fn people_are_bounded(c: &mut Bounds<'_>) {
     assert_eq!(c.check("outhaul.show_jobs(n => 50)", 1_000, 2_000).await.rows, 50);
     let middle = "outhaul.show_jobs(before => lpad(to_hex(500000), 32, '0')::uuid, n => 50)";
     assert_eq!(c.check(middle, 1_000, 2_000).await.rows, 50);
-    assert_eq!(c.check("outhaul.show_queues(100)", 27 * 1_500, 60_000).await.rows, 27);
+    // And those that every installation has settings of.
+    assert_eq!(c.check("outhaul.show_queues(100)", 27 * 1_500, 60_000).await.rows, 20 + 7);
     c.check("outhaul.remove_expired(100)", 300, 2_000).await;
 }
 

@@ -366,6 +366,7 @@ async fn numbers_beyond_32_and_53_bits_are_no_limit() {
             "epoch",
             // Numbers of units and settings, which are bounded.
             "n",
+            "per_second",
             "permit",
             "key_permit",
             "max_running",

@@ -123,6 +123,40 @@ async fn reports_that_come_too_late_are_counted_by_kind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_late_report_of_a_cancelled_job_counts_as_cancelled_and_as_no_error() {
+    let shown = recorder();
+    let mut db = Db::new().await;
+    for (queue, fails) in [("late.done", false), ("late.failed", true)] {
+        let counter = Counter::default();
+        let begun = counter.clone();
+        let gate = Arc::new(tokio::sync::Semaphore::new(0));
+        let opens = gate.clone();
+        let handler = move |_: Context| {
+            let (counter, gate) = (begun.clone(), gate.clone());
+            async move {
+                counter.begin();
+                gate.acquire().await.expect("it is never closed").forget();
+                if fails { Err(Failure::transient("too late")) } else { Ok(()) }
+            }
+        };
+        let options = WorkerOptions { lease: Duration::from_secs(3600), ..quick() };
+        let worker =
+            Running::start(db.worker().options(options).handle_raw(queue, "test.late", handler)).await;
+        let job = NewJob::raw(queue, "test.late", "1");
+        let id = enqueue(&mut db.client, &job).await.unwrap().id();
+        until("it has begun", || async { counter.begun() > 0 }).await;
+        outhaul::Producer::default().cancel(&mut db.client, id).await.unwrap();
+        opens.add_permits(1);
+        let attempts =
+            |outcome| value(&shown, "outhaul_job_attempts_total", &[("queue", queue), ("outcome", outcome)]);
+        until("the attempt is counted", || async { attempts("cancelled") == 1.0 }).await;
+        assert_eq!((attempts("lease_lost"), attempts("completed"), attempts("retry")), (0.0, 0.0, 0.0));
+        worker.stop().await;
+        assert_eq!(db.status(id.0).await, "cancelled");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn leases_are_counted_when_they_are_renewed_and_when_their_row_is_locked() {
     let shown = recorder();
     let mut db = Db::new().await;
