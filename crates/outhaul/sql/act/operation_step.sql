@@ -33,7 +33,7 @@ begin
   end if;
   -- What the time since the last step allows, but of no more than two seconds. The fraction is for what is not exact.
   o.due_at := greatest(o.due_at, at - interval '2 seconds' + interval '1 second' / o.per_second::double precision);
-  k := least(1000, 1 + floor(date_part('epoch', at - o.due_at) * o.per_second + 0.001))::integer;
+  k := least(500, 1 + floor(date_part('epoch', at - o.due_at) * o.per_second + 0.001))::integer;
   begin
     select array_agg(i.n order by i.n), array_agg(i.job_id order by i.n), array_agg(i.claim_no order by i.n) into ns, ids, claims
       from (select x.n, x.job_id, x.claim_no from operation_items x

@@ -183,7 +183,7 @@ impl Context {
         self.stop_reason().is_some()
     }
 
-    /// Resolves when the handler should stop: its lease is lost, its time is over, or the worker gives up draining.
+    /// Resolves when the handler should stop: its job was cancelled, its lease is lost, its time is over, or the worker gives up draining.
     ///
     /// At its time limit the future of the handler is dropped at once, at its next await; else a little later. A handler
     /// that blocks its thread is told of its time limit up to a second and a twelfth of the lease late.

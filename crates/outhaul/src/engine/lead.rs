@@ -76,6 +76,9 @@ pub(crate) struct Upkeep {
     pub(crate) registry: Arc<Registry>,
     pub(crate) waker: Arc<Waker>,
     pub(crate) sweep_every: Duration,
+    /// Held while a sweep reads, and while a step of an operation is made: both go over one connection, and a sweep that waited
+    /// for a step would be taken for a dear one, and come more rarely.
+    pub(crate) reads_or_steps: tokio::sync::Mutex<()>,
     /// Cancelled when the worker begins to stop: the registration then says so.
     pub(crate) stopping: CancellationToken,
     pub(crate) stop: CancellationToken,
@@ -205,11 +208,13 @@ impl Upkeep {
         // What cannot be settled now. It is read each time again, and must not hide the rest.
         let mut left: HashSet<Uuid> = HashSet::new();
         loop {
-            let began = Instant::now();
             let wanted = SWEEP_BATCH + left.len();
+            let alone = self.reads_or_steps.lock().await;
+            let began = Instant::now();
             let expired = self.expired(swept, wanted as i32).await?;
             let full = expired.len() >= wanted;
             *read += began.elapsed();
+            drop(alone);
             let (own, others): (Vec<Expired>, Vec<Expired>) = expired
                 .into_iter()
                 .filter(|expired| !left.contains(&expired.lease.id))
@@ -360,6 +365,7 @@ impl Upkeep {
     /// Goes on with operations of operators. The throttle is in the database, so it does not matter how many ask.
     async fn operations(&self) -> Result<()> {
         for _ in 0..STEPS {
+            let _alone = self.reads_or_steps.lock().await;
             if self.db.rows(&OPERATION_STEP, &[&None::<&str>]).await?.is_empty() {
                 break;
             }

@@ -269,6 +269,7 @@ fn background(
         registry: registry.clone(),
         waker: worker.waker.clone(),
         sweep_every: worker.options.sweep,
+        reads_or_steps: tokio::sync::Mutex::new(()),
         stopping: worker.stop.drain.clone(),
         stop,
     };
