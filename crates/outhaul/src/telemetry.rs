@@ -61,7 +61,7 @@ metrics_table! {
     QUEUE_WORKERS Gauge Count "outhaul_queue_workers" ["queue"] "Worker processes that serve a queue.";
     QUEUE_SLOTS Gauge Count "outhaul_queue_slots" ["queue", "kind"] "Handler slots of this process: used and limit.";
     QUEUE_WAITING Gauge Count "outhaul_queue_waiting_jobs" ["queue", "reason"]
-        "Jobs that wait: for another of their ordering key (lane), for a unit of their limit key (permit), for the place in time that a rate or a cooldown gave them (rate). Counted up to a cap.";
+        "Jobs that wait: for another of their ordering key (lane), for a unit of their limit key (permit), for the place in time that a rate or a cooldown gave them (rate). Counted up to 1,000 of each.";
     QUEUE_OLDEST_WAITING Gauge Seconds "outhaul_queue_oldest_waiting_age_seconds" ["queue"]
         "Age of the oldest job that waits for another of its ordering key or for a unit of its limit key, among those counted; 0 without one.";
     QUEUE_UNITS Gauge Count "outhaul_queue_units" ["queue", "kind"]

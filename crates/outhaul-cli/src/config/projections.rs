@@ -400,7 +400,7 @@ mod tests {
             (rule("ordering_key = { from = \"payload\" }"), "ordering_key: from is a JSON Pointer"),
             (rule("limit_key = [1]"), "limit_key: a key is a text"),
             (rule("rate_key = { from = \"/payload/x\", default = {} }"), "rate_key: a key is a text"),
-            (rule("limit_key = \"\""), "limit_key"),
+            (rule("limit_key = \"\""), "limit key has 0 bytes"),
             ("[projections.p]\nstart = \"soon\"\nrules = []\n".into(), "start"),
             ("[projections.p]\nbatch = 1\n".into(), "missing field `rules`"),
             ("projections = 1".into(), "must be a table"),

@@ -193,7 +193,8 @@ async fn a_pause_is_told_and_undone() {
     let again = place.run(&["queues", "pause", "mail"]).ok();
     assert!(again.out.contains("was paused before") && again.err.contains("target: "));
     let listed = place.run(&["queues", "list", "--json"]).ok().json();
-    assert_eq!(listed["queues"][0]["paused_reason"], "provider is down");
+    let mail = listed["queues"].as_array().unwrap().iter().find(|queue| queue["queue"] == "mail").unwrap();
+    assert_eq!(mail["paused_reason"], "provider is down");
     let resume = place.run(&["queues", "resume", "mail", "--json"]).ok().json();
     assert_eq!(resume, json!({"queue": "mail", "paused": false, "changed": true}));
 }

@@ -1,5 +1,6 @@
 //! Gauges that come from the database: set for a program that is about to show its metrics.
 
+use super::isolation::GAUGES_CAP;
 use super::{Hold, IsolationView, Observer, OutboxView, QueueView, SubscriptionView};
 use crate::error::Result;
 use crate::telemetry;
@@ -14,7 +15,7 @@ impl Observer {
         for queue in self.queues().await? {
             record_queue(&queue);
         }
-        for queue in self.isolation(None).await? {
+        for queue in self.isolation_to(None, GAUGES_CAP).await? {
             record_isolation(&queue);
         }
         metrics::gauge!(telemetry::NOTIFICATION_QUEUE).set(self.notification_queue_usage().await?);

@@ -13,6 +13,9 @@ use crate::store::statement::{SHOW_ISOLATION, SHOW_WAITING, SHOW_WAITS};
 
 /// The most waiting jobs of each kind that are looked at in a queue.
 const CAP: i32 = 10_000;
+/// The same for gauges, which every process asks for again and again. Their rows lie apart from each other, so that each costs a
+/// look of its own.
+pub(super) const GAUGES_CAP: i32 = 1_000;
 
 /// What holds a queue apart from others, as it is now.
 #[derive(Clone, Debug, Serialize)]
@@ -24,7 +27,7 @@ pub struct IsolationView {
     pub settings: QueueSettings,
     /// Units of its limit in use. What was claimed before it had a limit is not among them.
     pub running: i64,
-    /// Jobs that wait outside of `pending`.
+    /// Jobs that wait outside of `pending`, of at most 10,000 that are looked at for each reason; see `waiting_capped`.
     pub waiting: Waiting,
     /// Whether there may be more of them than were counted.
     pub waiting_capped: bool,
@@ -116,6 +119,10 @@ pub struct WaitView {
 impl Observer {
     /// What holds queues apart: of one queue, whether it exists or not, or of every one that has settings, waiting jobs or workers.
     pub async fn isolation(&self, queue: Option<&str>) -> Result<Vec<IsolationView>> {
+        self.isolation_to(queue, CAP).await
+    }
+
+    pub(super) async fn isolation_to(&self, queue: Option<&str>, cap: i32) -> Result<Vec<IsolationView>> {
         let view = |row: &tokio_postgres::Row| IsolationView {
             queue: row.get(0),
             settings: serde_json::from_value(json(row.get(1))).unwrap_or_default(),
@@ -128,7 +135,7 @@ impl Observer {
             key_limits: row.get(10),
             roles: serde_json::from_value(json(row.get(11))).unwrap_or_default(),
         };
-        Ok(self.ask(&SHOW_ISOLATION, &[&queue, &CAP]).await?.iter().map(view).collect())
+        Ok(self.ask(&SHOW_ISOLATION, &[&queue, &cap]).await?.iter().map(view).collect())
     }
 
     /// The keys of a queue that most jobs wait for, those with limits of their own, and those that cool down: at most `keys`
