@@ -113,15 +113,17 @@ impl Upkeep {
     }
 
     /// Sweeps for ever, beside the chores: jobs must not wait for a long one of them. A sweep that is dear, over
-    /// the dead rows of a held snapshot, comes more rarely.
+    /// the dead rows of a held snapshot, comes more rarely. Twice in a row, that is: one long read has most likely waited
+    /// for a chore, with which it shares a connection.
     async fn sweeps(&self) {
-        let mut due = vec![Instant::now(); self.swept.len()];
+        let mut due = vec![(Instant::now(), Duration::ZERO); self.swept.len()];
         loop {
-            for (swept, due) in self.swept.iter().zip(&mut due) {
+            for (swept, (due, last)) in self.swept.iter().zip(&mut due) {
                 if Instant::now() >= *due {
                     let began = Instant::now();
                     let read = self.sweep(swept).await;
-                    *due = (began + self.sweep_every).max(Instant::now() + read * FAR_SHARE);
+                    *due = (began + self.sweep_every).max(Instant::now() + read.min(*last) * FAR_SHARE);
+                    *last = read;
                 }
             }
             tokio::time::sleep(self.tick()).await;
