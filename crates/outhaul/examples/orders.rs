@@ -29,6 +29,7 @@ impl Job for Receipt {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let url = std::env::var("DATABASE_URL")?;
     let dsn: Dsn = url.parse()?;
     outhaul::migrate(&dsn, &outhaul::MigrateOptions::default()).await?;

@@ -14,6 +14,7 @@ impl Job for Welcome {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let url = std::env::var("DATABASE_URL")?;
     let dsn: Dsn = url.parse()?;
     outhaul::migrate(&dsn, &outhaul::MigrateOptions::default()).await?;
