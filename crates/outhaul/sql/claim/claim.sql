@@ -4,7 +4,7 @@
 -- that is NULL from behind_ms milliseconds before now; each, the most from one lane; discover, true to
 -- look for lanes the caller does not know, which are scanned from their beginning; skip_types, types
 -- that the caller has found it cannot run. Without floors the lanes are always looked for. For queues with limits or fair
--- shares (claim_governed): tell, true to be told in a last row without an id that a limit kept due jobs back; after_share, the
+-- shares (claim_governed): tell, true to be told in a last row without an id whether a limit kept due jobs back; after_share, the
 -- share that was served last.
 -- Returns the claimed jobs in no promised order; run_at with priority and share is what the caller
 -- needs for its next floor; history is what the queue keeps of completed jobs.

@@ -2,8 +2,9 @@
 -- A candidate that may not run now leaves the way at once, so that it hides nobody: to wait for a unit of its key outside
 -- of the claim index, or to a later run_at that its rate or cooldown gives it. So this looks again until it has enough, has
 -- seen everything, or has worked for 50 ms.
--- Parameters: those of claim; after_share, the share served last. Returns what claim returns, and where a limit kept jobs
--- back one row more without an id: timeout_ms says when to look again if no wake-up comes before, share where to go on.
+-- Parameters: those of claim; after_share, the share served last. Returns what claim returns, and one row more without an
+-- id: attempts is 1 where a limit kept jobs back, timeout_ms says when to look again if no wake-up comes before, share where
+-- to go on when fewer were found than asked for.
 -- Index: jobs_claim, then by ctid; permits_pkey, rates_pkey, key_limits_pkey. Locks: free units of the queue, then the
 -- candidates, then units of their keys, all skipping locked ones; the row of the queue's rate and those of the partitions in
 -- the order of their keys, which are waited for as long as another claim lasts.
@@ -200,10 +201,10 @@ begin
     kept_back := true;
     wait := least(wait, t);
   end if;
-  if kept_back or wait is not null then
-    id := null;
-    share := next_share;
-    timeout_ms := greatest(0, ceil(date_part('epoch', wait - t) * 1000));
-    return next;
-  end if;
+  -- Always, because a short claim here has not seen the end of every lane: a fair one takes a part of each.
+  id := null;
+  share := coalesce(next_share, from_share);
+  attempts := (kept_back or wait is not null)::integer;
+  timeout_ms := greatest(0, ceil(date_part('epoch', wait - t) * 1000));
+  return next;
 end $$;

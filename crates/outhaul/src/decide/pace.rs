@@ -103,13 +103,13 @@ pub(crate) fn near_every(last_cost: Duration) -> Duration {
 
 const NEAR_SHARE: u32 = 100;
 
-/// The lanes after a claim: `sent` is when it was sent, `asked` its limit, `got` the claimed rows' lanes; `kept_back`
-/// when a limit of the queue cut it short, so that no lane's end was seen.
+/// The lanes after a claim: `sent` is when it was sent, `asked` its limit, `got` the claimed rows' lanes; `governed`
+/// when the queue has limits or fair shares, so that a claim can be short without having seen a lane's end.
 pub(crate) fn floors_after(
     lanes: &[Lane],
     got: &[(i16, i32, Timestamp)],
     asked: usize,
-    kept_back: bool,
+    governed: bool,
     sent: Instant,
 ) -> Vec<Lane> {
     let mut next = lanes.to_vec();
@@ -125,7 +125,7 @@ pub(crate) fn floors_after(
         }
     }
     next.sort_by_key(|lane| (std::cmp::Reverse(lane.priority), lane.share));
-    if kept_back {
+    if governed {
         return next;
     }
     // Lanes are scanned in this order. A full claim ended in the last lane that gave rows; those above it

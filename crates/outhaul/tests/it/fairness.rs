@@ -3,7 +3,7 @@
 use outhaul::{NewJob, QueueChange};
 use uuid::Uuid;
 
-use crate::support::{Db, Running};
+use crate::support::{Db, PATIENCE, Running};
 
 async fn enqueue(db: &Db, organization: Option<Uuid>, n: usize) {
     let job = |_| NewJob::raw("q", "t", "{}");
@@ -21,9 +21,11 @@ async fn claim(db: &Db, n: i32, after: i32) -> (Vec<Option<Uuid>>, i32) {
     let sql = "select id, organization_id, share from outhaul.claim('q', $1, gen_random_uuid(), '60 s', tell => true, after_share => $2)";
     let rows = db.client.query(sql, &[&n, &after]).await.unwrap();
     let way = |share: i32| (i64::from(share) - i64::from(after) - 1).rem_euclid(1 << 31);
-    let served = rows.iter().map(|row| row.get::<_, i32>(2)).max_by_key(|share| way(*share)).unwrap_or(after);
-    let got =
-        rows.iter().filter(|row| row.get::<_, Option<Uuid>>(0).is_some()).map(|row| row.get(1)).collect();
+    let jobs = rows.iter().filter(|row| row.get::<_, Option<Uuid>>(0).is_some());
+    let got: Vec<Option<Uuid>> = jobs.clone().map(|row| row.get(1)).collect();
+    // How far it came is told by the last row, unless it had enough before.
+    let came = if got.len() < n as usize { rows.iter().collect() } else { jobs.collect::<Vec<_>>() };
+    let served = came.iter().map(|row| row.get::<_, i32>(2)).max_by_key(|share| way(*share)).unwrap_or(after);
     (got, served)
 }
 
@@ -141,4 +143,21 @@ async fn a_worker_serves_the_others_while_one_floods_the_queue() {
     running.stop().await;
     let last = "select max(place) from done where organization > '00000000-0000-0000-0000-000000000001'";
     assert!(db.count(last).await <= 100, "and not behind the thousand");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_drains_a_fair_backlog_without_waiting_for_a_rescan() {
+    let db = Db::new().await;
+    fair(&db).await;
+    for n in 1..=20u128 {
+        enqueue(&db, Some(Uuid::from_u128(n)), 100).await;
+    }
+    // Due long ago, so that a floor at the present would hide what a first round has left in each lane.
+    let old = "update outhaul.jobs set run_at = run_at - interval '1 hour'";
+    db.client.batch_execute(old).await.unwrap();
+    let builder = db.worker().queue("q", 10).with(|o| (o.poll, o.canary) = (PATIENCE * 4, PATIENCE * 4));
+    let running =
+        Running::start(builder.handle_raw("q", "t", |_| async { Ok::<(), outhaul::Failure>(()) })).await;
+    db.until("the backlog is drained", "select not exists (select from outhaul.jobs)").await;
+    running.stop().await;
 }

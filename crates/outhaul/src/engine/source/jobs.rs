@@ -126,15 +126,17 @@ impl Jobs {
             .await?;
         let took = sent.elapsed();
         let told = rows.pop_if(|row| row.get::<_, Option<Uuid>>(0).is_none());
-        let shares = rows.iter().chain(&told).map(|row| row.get(8));
+        let shares = rows.iter().chain(told.iter().filter(|_| rows.len() < n)).map(|row| row.get(8));
         self.served.store(pace::served_last(served, shares), Ordering::Relaxed);
         let mut batch = self.batch(&rows, n, sent, took);
-        batch.kept_back = told.is_some();
+        batch.kept_back = told.as_ref().is_some_and(|row| row.get::<_, i32>(4) > 0);
+        // Without an end of any lane that could be told.
+        let governed = told.is_some();
         batch.again = told
             .and_then(|row| row.get::<_, Option<i64>>(12))
             .map(|ms| Duration::from_millis(ms.max(0) as u64));
         if scan == Scan::Ordinary || known.is_none() {
-            self.advance(known.unwrap_or_default(), &rows, n, batch.kept_back, sent);
+            self.advance(known.unwrap_or_default(), &rows, n, governed, sent);
         } else if scan == Scan::Near {
             self.learn(&rows);
         }
@@ -210,10 +212,10 @@ impl Jobs {
         Arc::new(registered)
     }
 
-    fn advance(&self, known: Vec<Lane>, rows: &[Row], asked: usize, kept_back: bool, sent: Instant) {
+    fn advance(&self, known: Vec<Lane>, rows: &[Row], asked: usize, governed: bool, sent: Instant) {
         let got: Vec<(i16, i32, Timestamp)> =
             rows.iter().map(|row| (row.get(7), row.get(8), row.get(9))).collect();
-        let mut lanes = pace::floors_after(&known, &got, asked, kept_back, sent);
+        let mut lanes = pace::floors_after(&known, &got, asked, governed, sent);
         lanes.truncate(MOST_LANES);
         *self.lanes.lock().unwrap_or_else(|p| p.into_inner()) = Some(lanes);
     }
