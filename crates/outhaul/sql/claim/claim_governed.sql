@@ -205,6 +205,7 @@ begin
   id := null;
   share := coalesce(next_share, from_share);
   attempts := (kept_back or wait is not null)::integer;
-  timeout_ms := greatest(0, ceil(date_part('epoch', wait - t) * 1000));
+  -- greatest() would turn "nobody knows" into 0.
+  timeout_ms := case when wait is not null then greatest(0, ceil(date_part('epoch', wait - t) * 1000)) end;
   return next;
 end $$;
