@@ -9,25 +9,30 @@ set search_path from current
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$ /* outhaul:free_units */
 declare
+  -- One probe when nothing lies above the limit, which is nearly always.
+  surplus constant integer := (
+    select count(*) from permits p
+     where p.queue = free_units.queue and p.limit_key = free_units.limit_key and p.n > free_units.max_running
+       and p.lease_until >= statement_timestamp());
+  wanted constant integer := free_units.n + surplus;
   made integer;
-  surplus integer;
   free integer[];
 begin
   for attempt in 1..2 loop
-    select coalesce(max(p.n), 0), count(*) filter (where p.n > free_units.max_running and p.lease_until >= statement_timestamp())
-      into made, surplus
-      from permits p where p.queue = free_units.queue and p.limit_key = free_units.limit_key;
     with f as materialized (
       select p.n from permits p
        where p.queue = free_units.queue and p.limit_key = free_units.limit_key and p.n <= free_units.max_running
          and p.lease_until < statement_timestamp()
-       order by p.n limit free_units.n + surplus for update skip locked
+       order by p.n limit wanted for update skip locked
     )
     select array_agg(f.n order by f.n) into free from f;
-    exit when coalesce(cardinality(free), 0) >= free_units.n + surplus or made >= free_units.max_running or attempt = 2;
+    exit when coalesce(cardinality(free), 0) >= wanted or attempt = 2;
+    made := coalesce((select p.n from permits p where p.queue = free_units.queue and p.limit_key = free_units.limit_key
+                       order by p.n desc limit 1), 0);
+    exit when made >= free_units.max_running;
     insert into permits (queue, limit_key, n)
     select free_units.queue, free_units.limit_key, g
-      from generate_series(made + 1, least(free_units.max_running, made + free_units.n + surplus)) g
+      from generate_series(made + 1, least(free_units.max_running, made + wanted)) g
     on conflict do nothing;
   end loop;
   return free[1 : greatest(0, cardinality(free) - surplus)];
